@@ -26,9 +26,10 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from placer.prediction.memory.buffers import Arrival, Buffer
+from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.routes import is_cpu
+from placer.prediction.step.separate_executors import Arrival
 from placer.prediction.step.step_layout import StepLayout
 
 

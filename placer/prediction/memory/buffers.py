@@ -19,14 +19,6 @@ class Read(NamedTuple):
     bytes: int
 
 
-class Arrival(NamedTuple):
-    """What an op sent is there, on ``device``; ``held`` says whether the sender held it until then,
-    or gave it away as soon as it was made."""
-
-    device: str
-    held: bool
-
-
 class Lifetime(NamedTuple):
     """``bytes`` on ``device`` while ops number ``first`` to ``last`` of the order run.
 

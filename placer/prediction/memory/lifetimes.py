@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
-from placer.prediction.memory.buffers import Arrival, Buffer, Lifetime, Read
+from placer.prediction.memory.buffers import Buffer, Lifetime, Read
+from placer.prediction.step.separate_executors import Arrival
 from placer.prediction.step.step_layout import Effect, StepLayout
 
 

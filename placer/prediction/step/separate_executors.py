@@ -21,8 +21,15 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from placer.prediction.memory.buffers import Arrival
 from placer.prediction.step.executor import ExecutorGraph
+
+
+class Arrival(NamedTuple):
+    """What an op sent is there, on ``device``; ``held`` says whether the sender held it until then,
+    or gave it away as soon as it was made."""
+
+    device: str
+    held: bool
 
 
 class SeparateOrder(NamedTuple):

@@ -5,9 +5,9 @@ from dataclasses import replace
 from graphs_by_hand import draw, draw_costs
 
 from placer.prediction.memory.allocations import find_allocations
-from placer.prediction.memory.buffers import Arrival
 from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.step.separate_executors import Arrival
 
 DEVICE = "CPU:0"
 

@@ -6,9 +6,8 @@ from graphs_by_hand import draw
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.prediction.memory.buffers import Arrival
 from placer.prediction.step.executor import prepare, run_once, successors_in
-from placer.prediction.step.separate_executors import run_separately
+from placer.prediction.step.separate_executors import Arrival, run_separately
 
 
 def _run(graph, process_of, seconds=(), sending=(), seed=0):
