@@ -145,3 +145,17 @@ def test_what_arrives_while_an_op_runs_is_there_with_all_that_it_holds():
 
     assert peak(last_of_b=2) == 4 + 4 + 1000
     assert peak(last_of_b=3) == 4 + 4 + 1000 + 400
+
+
+def test_what_is_sent_to_another_process_is_not_written_over_what_need_not_be():
+    """b, a Relu, could be written over a, and is if what reads it is in the same process."""
+    graph = draw("x -> a=Mul -> b=Relu -> r", bytes={"x": 4, "a": 400, "b": 400, "r": 4})
+
+    def most(here, there):
+        placement = {name: there if name == "r" else here for name in graph.ops}
+        step = StepMemory(graph, draw_costs(graph), placement, (here, there), here)
+        return step.peaks(("x", "a", "b", "r"))[here]
+
+    apart = [f"/job:w/task:{task}/device:CPU:0" for task in (1, 2)]
+    assert most(*apart) == 800
+    assert most("CPU:0", "CPU:1") < 800
