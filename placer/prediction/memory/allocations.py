@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.routes import is_cpu
+from placer.prediction.step.separate_executors import Arrival
 from placer.prediction.step.step_layout import StepLayout
 
 
@@ -67,15 +68,18 @@ def find_allocations(
     order: Sequence[str],
     sample: int | None = None,
     lasts: Sequence[int] | None = None,
+    arrivals: Mapping[int, Arrival] | None = None,
 ) -> dict[str, Allocations]:
     """What the allocator of every device is asked for along ``order``; ``sample`` and ``lasts`` as
-    for :meth:`StepMemory.peaks`.
+    for :meth:`StepMemory.peaks`, ``arrivals`` as for
+    :class:`~placer.prediction.memory.lifetimes.Simulation`.
 
     Variables get their first values in the order of the graph; several threads of a CPU write them
     in another order for every ``sample`` but the first.
     """
     layout = step.layout if sample is None else step.layout.sampled(sample)
-    simulation = _Requests(layout, step.numbers(order), step.resident, step.device_names, lasts)
+    numbers = step.numbers(order)
+    simulation = _Requests(layout, numbers, step.resident, step.device_names, lasts, arrivals)
     simulation.run()
     found = simulation.finished()
     for name, peak_bytes in step.peaks_of(simulation).items():
@@ -112,8 +116,9 @@ class _Requests(Changes):
         resident: Mapping[str, Mapping[str, int]],
         devices: Sequence[str],
         lasts: Sequence[int] | None = None,
+        arrivals: Mapping[int, Arrival] | None = None,
     ) -> None:
-        super().__init__(layout, order, devices, lasts)
+        super().__init__(layout, order, devices, lasts, arrivals)
         self.found = {name: Allocations() for name in devices}
         self.count = 0
         self.device_of: dict[str, str] = {}

@@ -15,10 +15,11 @@ for itself until it is done, while others start.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
 from placer.prediction.memory.buffers import Buffer, Lifetime, Read
+from placer.prediction.step.separate_executors import Arrival
 from placer.prediction.step.step_layout import Effect, StepLayout
 
 
@@ -38,6 +39,9 @@ class Simulation:
 
     ``lasts`` has, by position in ``order``, that of the last op that starts while that one runs:
     its own where ops run one after another, as all do without ``lasts``.
+
+    ``arrivals`` has the positions in ``order`` at which no op starts: what that op, which has run,
+    sends to that device arrives there.  What does not arrive so arrives at once.
     """
 
     def __init__(
@@ -46,10 +50,15 @@ class Simulation:
         order: Sequence[int],
         with_reads: bool = False,
         lasts: Sequence[int] | None = None,
+        arrivals: Mapping[int, Arrival] | None = None,
     ) -> None:
         self.layout = layout
         self.order = order
         self.with_reads = with_reads
+        self.arrivals = arrivals or {}
+        self.held_until = {
+            (order[at], arrival.device): arrival.held for at, arrival in self.arrivals.items()
+        }
         self.lasts = range(len(order)) if lasts is None else lasts
         self.workspaces: dict[int, Buffer] = {}
         self.position = [0] * len(layout.names)
@@ -64,13 +73,16 @@ class Simulation:
             for now, op in enumerate(self.order):
                 self.position[op] = now
         self._begin()
-        idle, lasts = self.layout.idle, self.lasts
+        idle, lasts, arrivals = self.layout.idle, self.lasts, self.arrivals
         running: list[tuple[int, int, int]] = []
         for now, op in enumerate(self.order):
             while running and running[0][0] < now:
                 self.now, _, done = heappop(running)
                 self._finish(done)
             self.now = now
+            if now in arrivals:
+                self._arrive(op, arrivals[now])
+                continue
             if idle[op]:
                 continue
             self._start(op)
@@ -81,6 +93,10 @@ class Simulation:
         while running:
             self.now, _, done = heappop(running)
             self._finish(done)
+        self._end()
+
+    def _end(self) -> None:
+        """Closes what is held to the end of the step."""
         for buffer in self.held:
             if buffer is not None and buffer.holders > 0 and not buffer.resident:
                 self._close(buffer, self.now)
@@ -268,10 +284,33 @@ class Simulation:
         return self.values[variable]
 
     def _send(self, op: int, value: int) -> None:
-        """The receive buffers of what is read elsewhere, held by the readers there."""
+        """The receive buffers of what is read elsewhere, or what holds it until it is there."""
         for copy in self.layout.copies[value]:
-            readers = self.layout.readers[copy]
-            self.held[copy] = self._new(op, copy, "transfer", holders=readers)
+            source, held = self.held[value], self.held_until.get((op, self.layout.memory[copy]))
+            if held is None:
+                self._receive(op, copy)
+            elif held and source is not None:
+                source.holders += 1
+
+    def _receive(self, op: int, copy: int) -> None:
+        """The receive buffer of what is read there, held by the readers."""
+        readers = self.layout.readers[copy]
+        self.held[copy] = self._new(op, copy, "transfer", holders=readers)
+
+    def _arrive(self, op: int, arrival: Arrival) -> None:
+        """What the op sent is there, and no longer held by its sender."""
+        layout = self.layout
+        for value in layout.outputs[op]:
+            source = self.held[value]
+            for copy in layout.copies.get(value, ()):
+                if layout.memory[copy] != arrival.device:
+                    continue
+                self._receive(op, copy)
+                if source is None or not arrival.held:
+                    continue
+                source.holders -= 1
+                if not source.holders and not source.resident:
+                    self._let_go(source)
 
     def _change_state(self, op: int, effect: Effect) -> None:
         """Updates copy a variable that is still being read; an assigned value becomes its buffer;

@@ -35,17 +35,15 @@ def orders_running_ahead(
     costs: Mapping[str, OpCost],
     routes: Routes,
     cluster: Cluster,
-    *,
-    launched: bool = True,
     transfers: Sequence[Transfer] | None = None,
 ) -> list[tuple[str, ...]]:
     """The ops of ``graph`` in the orders in which the devices of ``cluster`` begin them; none where
     no device computes what another one reads.
 
-    They are as fast as predicted, then one after the other half as fast.  If ops are ``launched``,
-    as those of accelerators are, that comes first: their memory is taken when they are, which runs
-    ahead of what they compute.  Large graphs are run in the first of these orders alone.
-    ``transfers`` are those along ``routes``, where they are known.
+    They are as fast as predicted, then one after the other half as fast.  First come the orders in
+    which ops of accelerators are launched: their memory is taken then, which runs ahead of what
+    they compute.  Large graphs are run in the first of these orders alone.  ``transfers`` are those
+    along ``routes``, where they are known.
     """
     if len({*routes.device_of.values()}) == 1:
         return []
@@ -58,7 +56,7 @@ def orders_running_ahead(
     capacity: dict[Hashable, int] = {d.name: d.parallel_ops for d in cluster.devices}
     names, most = tuple(graph.ops), max(_OPS_IN_ALL // len(graph.ops), _FEWEST_ORDERS)
     tried = [tasks, *(_with_slower(tasks, name) for name in sorted(ends))]
-    if launched and not all(map(is_cpu, ends)):
+    if not all(map(is_cpu, ends)):
         launch = {d.name: d.launch_seconds for d in cluster.devices if not is_cpu(d.name)}
         tried.insert(0, _launched(tasks, len(names), launch))
     orders = []

@@ -6,7 +6,7 @@ tensor in one memory: where its producer writes it, or where a copy of it arrive
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cache
@@ -20,7 +20,7 @@ from placer.graph.order import is_back_edge
 from placer.graph.rewriting import find_arrivals
 from placer.prediction.step.buffer_sharing import Sharing, shared_input, sharing_of
 from placer.prediction.step.control_flow import loop_invariants
-from placer.prediction.step.routes import Place, Routes, is_cpu
+from placer.prediction.step.routes import Place, Routes, address_space, is_cpu
 from placer.prediction.step.tensor_lists import CUT, cut_items
 
 RESIDENT_OUTPUTS = REF_VARIABLES | {"Const", "HostConst", "_HostConst"}
@@ -246,6 +246,7 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
     layout.effects = ask_once(_effect, graph.infos)
     for number in layout.feeds:
         layout.effects[number] = Effect.FED
+    networked = _find_networked(layout)
     known = {id(found): found for found in sharing}
     apart = {key for key, (shared, over) in known.items() if not any(over) and {*shared} <= {None}}
     for number, (op, effect) in enumerate(zip(graph.ops.values(), layout.effects, strict=True)):
@@ -260,9 +261,10 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
         elif effect == Effect.CUT_INTO_LIST:
             layout.item_counts[number] = cut_items(op.info) or 1
         if effect in _SHARING_EFFECTS and op.op_type in LOOPS:
-            _add_sharing(layout, number, _loop_sharing(op, graph))
+            _add_sharing(layout, number, _loop_sharing(op, graph), networked)
         elif effect in _SHARING_EFFECTS:
-            _add_sharing(layout, number, sharing[number], of_merge=op.op_type in MERGES)
+            merges = op.op_type in MERGES
+            _add_sharing(layout, number, sharing[number], networked, of_merge=merges)
     layout.copied_on_read = find_copied_variables(graph, variable_of)
 
 
@@ -321,10 +323,29 @@ def _loop_sharing(op: Op, graph: OpGraph) -> Sharing:
     )
 
 
+def _find_networked(layout: StepLayout) -> frozenset[int]:
+    """The values that are sent to another process, and those that were received from one."""
+    apart = [
+        (value, copy)
+        for value, copies in layout.copies.items()
+        for copy in copies
+        if address_space(layout.memory[value]) != address_space(layout.memory[copy])
+    ]
+    return frozenset(chain.from_iterable(apart))
+
+
 def _add_sharing(
-    layout: StepLayout, number: int, sharing: Sharing, *, of_merge: bool = False
+    layout: StepLayout,
+    number: int,
+    sharing: Sharing,
+    networked: Collection[int],
+    *,
+    of_merge: bool = False,
 ) -> None:
-    """Which inputs the outputs may be, or may be written over: those in the same memory."""
+    """Which inputs the outputs may be, or may be written over: those in the same memory.  What is
+    sent to another process is to be in memory that a network card reaches, and is not written over
+    what need not be (``InferAllocAttr`` of ``tensorflow/core/common_runtime/graph_view.cc``,
+    ``OpKernelContext::forward_input``)."""
     inputs, memory = layout.inputs[number], layout.memory
     for value, source, slots in zip(layout.outputs[number], *sharing, strict=True):
         if source is not None:
@@ -333,7 +354,11 @@ def _add_sharing(
         if slots:
             home = memory[value]
             layout.overwritten[value] = tuple(
-                [inputs[slot] for slot in slots if memory[inputs[slot]] == home]
+                [
+                    source
+                    for source in [inputs[slot] for slot in slots]
+                    if memory[source] == home and (value not in networked or source in networked)
+                ]
             )
 
 

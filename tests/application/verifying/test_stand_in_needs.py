@@ -7,15 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs_by_hand import draw, draw_costs
 
 import placer
 from placer.application.running.program_runs import RunOptions
 from placer.application.verifying.memory_rehearsal import rehearse_memory
-from placer.application.verifying.stand_in_needs import side_by_side, stand_in_needs
+from placer.application.verifying.stand_in_needs import stand_in_needs
 from placer.extraction.reading.loading import load_program
 from placer.prediction.memory.allocator import CHUNK_BYTES
-from placer.prediction.orders.possible_steps import PossibleSteps
 
 v1 = tf.compat.v1
 BELOW = 0.97
@@ -85,19 +83,3 @@ def test_caps_with_room_are_not_looked_into(convolutions):
     assert stand_in_needs(program, plan) == {}
     assert stand_in_needs(program, with_caps(plan, GPU_1=need - 256)) == {}
     assert stand_in_needs(program, with_caps(plan, GPU_1=need))["GPU:1"] > need
-
-
-def test_devices_begin_their_ops_each_by_itself():
-    """GPU:0 has made all it sends before GPU:1, with four steps for each, reads the first."""
-    sends = "x -> s0 -> s1 -> s2 -> s3"
-    reads = (f"r{n - 1} -> a{n} -> b{n} -> c{n} -> r{n}" for n in range(1, 4))
-    graph = draw(sends, "y -> a0 -> b0 -> c0 -> r0", *reads, *(f"s{n} -> r{n}" for n in range(4)))
-    costs = {name: replace(cost, flops=10**9) for name, cost in draw_costs(graph).items()}
-    placement = {n: "GPU:0" if n in sends.split() else "GPU:1" for n in graph.ops}
-    orders = side_by_side(PossibleSteps(graph, costs, accelerated=False), placement, 2)
-    assert len(orders) == 3  # alike, and either of them slower
-    for order in orders:
-        assert sorted(order) == sorted(graph.ops)
-        place = {name: index for index, name in enumerate(order)}
-        assert all(place[p] < place[op.name] for op in graph.ops.values() for p in op.producers)
-    assert orders[0].index("s3") < orders[0].index("r0")

@@ -30,10 +30,10 @@ def drawn(seconds_to_make, seconds_to_read):
 
 
 def most_on(device, graph, costs, placement, cluster):
-    """What ``device`` holds at most, in MiB, along each order of synchronous devices."""
+    """What ``device`` holds at most, in MiB, along each order but that of launches."""
     names = [found.name for found in cluster.devices]
     step = StepMemory(graph, costs, placement, names)
-    orders = orders_running_ahead(graph, costs, step.routes, cluster, launched=False)
+    _launched, *orders = orders_running_ahead(graph, costs, step.routes, cluster)
     for order in orders:
         place = {name: index for index, name in enumerate(order)}
         assert sorted(order) == sorted(graph.ops)
