@@ -40,8 +40,8 @@ def here(monkeypatch):
     from placer.extraction.process import child_process, reading_tasks
     from placer.processes import Ending, Outcome
 
-    def answer(task, request, _):
-        found = getattr(reading_tasks, task)(request, lambda told: None)
+    def answer(task, request, _, told=None):
+        found = getattr(reading_tasks, task)(request, told or (lambda _: None))
         return Outcome(ending=Ending.ANSWERED, answer=found)
 
     monkeypatch.setattr(reading_tasks, "limit_memory", lambda *_: None)
