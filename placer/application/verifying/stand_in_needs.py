@@ -3,8 +3,8 @@
 In a rehearsal of memory the ops of a GPU run on a CPU, with its kernels, which unfold images for
 the gradient of a convolution where cuDNN does not.  And every device is a process with an executor
 and a thread of its own (:mod:`placer.prediction.step.separate_executors`): what is put aside runs
-last in, first out, what reads something that was received comes last, and what was sent is held
-until it is there.  So a plan that its card serves may need more there, or less.
+last in, first out, what reads something that was received comes last, and what was sent may be
+held until it is there.  So a plan that its card serves may need more there, or less.
 """
 
 from __future__ import annotations

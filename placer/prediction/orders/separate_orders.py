@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.prediction.step.executor import prepare, successors_in
-from placer.prediction.step.separate_executors import SeparateOrder, run_separately
+from placer.prediction.step.separate_executors import Durations, SeparateOrder, run_separately
 
 _OPS_IN_ALL = 60_000
 _FEWEST_ORDERS = 4
@@ -48,5 +48,6 @@ def separate_orders(
         sending = [link * second * 2 ** rng.uniform(-2, 2) for second in sent]
         held = [rng.random() < _HELD for _ in sent]
         successors = successors_in(prepared, seed)
-        orders.append(run_separately(prepared, successors, process_of, seconds, sending, held))
+        durations = Durations(seconds, sending, held)
+        orders.append(run_separately(prepared, successors, process_of, durations))
     return orders

@@ -42,6 +42,15 @@ class SeparateOrder(NamedTuple):
     arrivals: Mapping[int, Arrival]
 
 
+class Durations(NamedTuple):
+    """By op: the ``seconds`` that it takes, those of ``sending`` what it computes, and whether that
+    is ``held`` so long or not at all."""
+
+    seconds: Sequence[float]
+    sending: Sequence[float]
+    held: Sequence[bool]
+
+
 class _Process:
     """``queue`` is run first in, first out, then the last of ``pool``; ``position`` is that of the
     op that runs, or ran last."""
@@ -63,14 +72,11 @@ def run_separately(
     graph: ExecutorGraph,
     successors: Sequence[Sequence[int]],
     process_of: Sequence[str],
-    seconds: Sequence[float],
-    sending: Sequence[float],
-    held: Sequence[bool],
+    durations: Durations,
 ) -> SeparateOrder:
-    """The ops as the processes start them: if each takes ``seconds``, what it sends takes
-    ``sending`` seconds and is ``held`` so long or not at all, and it notifies its consumers in the
-    order of ``successors``."""
-    run = _Run(graph, successors, process_of, seconds, sending, held)
+    """The ops as the processes start them, if each takes as long as ``durations`` say and notifies
+    its consumers in the order of ``successors``."""
+    run = _Run(graph, successors, process_of, durations)
     names = tuple([graph.names[op] for op in run.order])
     return SeparateOrder(names, tuple(run.lasts), run.arrivals)
 
@@ -85,13 +91,11 @@ class _Run:
         graph: ExecutorGraph,
         successors: Sequence[Sequence[int]],
         process_of: Sequence[str],
-        seconds: Sequence[float],
-        sending: Sequence[float],
-        held: Sequence[bool],
+        durations: Durations,
     ) -> None:
         self.inexpensive, self.waiting = graph.inexpensive, list(graph.waiting)
         self.successors, self.process_of = successors, process_of
-        self.seconds, self.sending, self.held = seconds, sending, held
+        self.durations = durations
         self.order: list[int] = []
         self.lasts: list[int] = []
         self.arrivals: dict[int, Arrival] = {}
@@ -122,7 +126,7 @@ class _Run:
         if op is None:
             return
         process.is_busy, process.position = True, self._append(op)
-        self._at(now + (0.0 if self.inexpensive[op] else self.seconds[op]), op)
+        self._at(now + (0.0 if self.inexpensive[op] else self.durations.seconds[op]), op)
 
     def _finish(self, op: int, now: float) -> None:
         """Notifies the consumers of the process, and sends to the others."""
@@ -132,13 +136,13 @@ class _Run:
         process.is_busy = False
         self._notify(found.pop(own, ()), process)
         for target, consumers in found.items():
-            self._at(now + self.sending[op], op, target, consumers)
+            self._at(now + self.durations.sending[op], op, target, consumers)
         self._start(process, now)
 
     def _arrive(self, op: int, target: str, consumers: Sequence[int], now: float) -> None:
         """What the op sent is there: what is ready goes behind all else, the inexpensive too."""
         process = self.processes[target]
-        self.arrivals[self._append(op)] = Arrival(target, self.held[op])
+        self.arrivals[self._append(op)] = Arrival(target, self.durations.held[op])
         process.pool.extendleft(self._ready(consumers))
         self._start(process, now)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.prediction.step.executor import prepare, run_once, successors_in
-from placer.prediction.step.separate_executors import Arrival, run_separately
+from placer.prediction.step.separate_executors import Arrival, Durations, run_separately
 
 
 def _run(graph, process_of, seconds=(), sending=(), seed=0):
@@ -16,7 +16,8 @@ def _run(graph, process_of, seconds=(), sending=(), seed=0):
     sent = [dict(sending).get(name, 0.0) for name in prepared.names]
     where = [process_of(name) for name in prepared.names]
     held = [True] * len(sent)
-    return run_separately(prepared, successors_in(prepared, seed), where, took, sent, held)
+    durations = Durations(took, sent, held)
+    return run_separately(prepared, successors_in(prepared, seed), where, durations)
 
 
 def _by_letter(name):
