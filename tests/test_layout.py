@@ -1,7 +1,11 @@
-"""The house stays sorted: small folders, and tests that lie where what they test lies."""
+"""The house stays sorted: small folders, tests that lie where what they test lies, and benchmarks
+that import what there is."""
 
 from __future__ import annotations
 
+import ast
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,3 +34,26 @@ def test_tests_mirror_the_packages():
     of_packages = [folder for folder in folders if not OF_NO_PACKAGE & set(folder.parts)]
     homes = (ROOT, ROOT / "placer")
     assert [f for f in of_packages if not any((home / f).is_dir() for home in homes)] == []
+
+
+def test_benchmarks_import_what_there_is():
+    """Nobody runs them after every change: what they import of the packages is looked up."""
+    pytest.importorskip("tensorflow")
+    imports = [
+        (file.relative_to(ROOT).as_posix(), node.module, alias.name)
+        for file in sorted((ROOT / "benchmarks").rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+        if node.module.partition(".")[0] in ("cost_models", "placer")
+    ]
+    assert imports
+    assert [found for found in imports if not is_there(*found[1:])] == []
+
+
+def is_there(name: str, part: str) -> bool:
+    """Whether a module has such a part, or a package such a module."""
+    module = import_module(name)
+    return hasattr(module, part) or (
+        hasattr(module, "__path__") and find_spec(f"{name}.{part}") is not None
+    )

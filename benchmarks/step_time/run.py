@@ -31,7 +31,7 @@ from placer.pipeline.formulation import constraints_of
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.request import Options
-from placer.prediction.memory.live_moments import working_set_bytes
+from placer.prediction.memory.live_moments import widest_op
 from placer.prediction.prediction import predict
 from placer.questions.comparison import compare_workload
 
@@ -62,7 +62,7 @@ def cell(
         heaviest = max(
             sum(costs[op].persistent_bytes for op in group.ops) for group in constraints.groups
         )
-        least = max(heaviest, *working_set_bytes(graph, costs).values())
+        least = max(heaviest, widest_op(graph, costs)[1])
         cap = max(peak * percent // (100 * DEVICES), least * LEAST_PERCENT // 100)
         wanted = replace(wanted, max_memory={number: cap for number in range(DEVICES)})
         work = work.on(MACHINE, wanted)
