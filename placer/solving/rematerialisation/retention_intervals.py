@@ -24,17 +24,12 @@ from ortools.sat.python import cp_model
 from placer.solving.process.cp_sat_run import cp_sat_solver
 from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.rematerialisation.problem import RematerialisationProblem
+from placer.solving.rematerialisation.whole_seconds import WholeSeconds
 from placer.solving.solution import Status
-
-_UNITS = 10**6
-"""Seconds are counted in so many parts of the sum of all."""
 
 
 class RetentionModel:
-    """The CP-SAT model of a problem whose order is kept and whose nodes are computed twice at most.
-
-    ``is_whole`` says that seconds are whole numbers in the model as they are in the problem.
-    """
+    """The CP-SAT model of a problem whose order is kept, every node computed twice at most."""
 
     def __init__(self, problem: RematerialisationProblem) -> None:
         self.problem = problem
@@ -42,15 +37,14 @@ class RetentionModel:
         count = len(problem.order)
         self.stage = {node: k for k, node in enumerate(problem.order)}
         self.first = {node: k * (count + 1) + count for node, k in self.stage.items()}
-        self.is_whole = all(float(value).is_integer() for value in problem.seconds)
-        self.scale = 1.0 if self.is_whole else _UNITS / problem.least_seconds
+        self.seconds = WholeSeconds(problem)
         self.horizon = count * (count + 1)
         self.again: dict[int, Any] = {}
         self.start: dict[int, Any] = {}
         self._ends: dict[tuple[int, int], Any] = {}
         self._retain()
         self._serve()
-        costs = [round(value * self.scale) for value in problem.seconds]
+        costs = self.seconds.costs
         self.model.minimize(sum(costs[node] * again for node, again in self.again.items()))
 
     def _retain(self) -> None:
@@ -124,10 +118,7 @@ class RetentionModel:
 
     def lower_bound(self, objective: float) -> float:
         """The bound of the problem, in its seconds."""
-        costs = objective / self.scale
-        if not self.is_whole:  # each cost was rounded by half a part at most
-            costs -= 0.5 * len(self.again) / self.scale
-        return self.problem.least_seconds + max(0.0, costs)
+        return self.seconds.lower_bound(objective, len(self.again))
 
     def sequence(self, solution: Any) -> list[int]:
         """The computations of a solution by their moments."""
@@ -186,5 +177,5 @@ def prove(problem: RematerialisationProblem, best: BestSoFar, effort: Effort) ->
     elif status == cp_model.OPTIMAL:
         _keep(model, solver, best)
         best.raise_bound(model.lower_bound(solver.best_objective_bound))
-        if model.is_whole:
+        if model.seconds.is_whole:
             best.prove(Status.OPTIMAL)

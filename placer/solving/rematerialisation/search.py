@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,10 +39,13 @@ class AnnealingSchedule:
 _SCHEDULE = AnnealingSchedule()
 
 _MOST_EXACT_NODES = 150
-"""Larger models find and prove nothing in a minute."""
+"""Larger exact models find and prove nothing in a minute."""
 
 _ANNEALING_SHARE = 0.25
-"""Of the time, before the exact model begins from what was found."""
+"""Of the time, before bounds are sought: what is found then is what they are to reach."""
+
+_BOUND_SHARE = 0.33
+"""Of what is left then, at most; the exact model, or more annealing, has the rest."""
 
 
 def search_sequences(
@@ -66,17 +69,30 @@ def search_sequences(
         best.prove(Status.INFEASIBLE)
         return
     best.note_clock(effort)
-    exact = (
-        problem.keep_order
-        and problem.most_computations == 2
-        and len(problem.order) <= _MOST_EXACT_NODES
-    )
-    until = effort.until(_ANNEALING_SHARE) if exact and not effort.is_counted else effort.deadline
+    until = effort.until(_ANNEALING_SHARE) if problem.keep_order else effort.deadline
     anneal(found, effort, until, np.array(start, np.int64))
-    if exact and not found.is_best:
-        from placer.solving.rematerialisation.retention_intervals import prove
+    if problem.keep_order and not found.is_best:
+        _prove(found, effort)
 
+
+def _prove(found: _Found, effort: Effort) -> None:
+    """Bounds of an order that is kept, and what else is found until the time is over."""
+    from placer.solving.rematerialisation.recompute_bound import raise_bound
+    from placer.solving.rematerialisation.retention_intervals import prove
+
+    problem, best = found.problem, found.best
+    raise_bound(problem, best, replace(effort, deadline=effort.until(_BOUND_SHARE)))
+    if found.is_proven:
+        best.prove(Status.OPTIMAL)
+    if best.answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
+        return
+    if problem.most_computations == 2 and len(problem.order) <= _MOST_EXACT_NODES:
         prove(problem, best, effort)
+    elif not effort.is_counted:
+        known = best.answer.device_of
+        start = problem.order if known is None else known
+        other = replace(effort, seed=effort.seed + 1)
+        anneal(found, other, effort.deadline, np.array(start, np.int64))
 
 
 class _Found:
@@ -92,6 +108,12 @@ class _Found:
     def is_best(self) -> bool:
         """Whether nothing takes fewer seconds, as nothing is computed twice."""
         return self.least <= self.problem.least_seconds
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether a bound says that nothing takes fewer seconds."""
+        bound = self.best.answer.lower_bound
+        return bound is not None and self.least <= bound
 
     def offer(self, sequence: Iterable[int]) -> None:
         """Tells of a sequence if it is better."""

@@ -70,7 +70,7 @@ def beside_problem(seed: int) -> RematerialisationProblem:
 
 
 def least_by_enumeration(problem: RematerialisationProblem) -> float | None:
-    """The fewest seconds of all sequences with every node once or twice; ``None`` if none fits."""
+    """The fewest seconds of all sequences that the problem allows; ``None`` if none fits."""
     count = len(problem.order)
 
     @cache
@@ -81,7 +81,7 @@ def least_by_enumeration(problem: RematerialisationProblem) -> float | None:
         for node in range(count):
             ready = all(done[source] for source in problem.inputs[node])
             next_one = not problem.keep_order or done[node] or node == fresh[0]
-            most = 1 if node in problem.once else 2
+            most = 1 if node in problem.once else problem.most_computations
             if done[node] < most and ready and next_one:
                 after = tuple(times + (other == node) for other, times in enumerate(done))
                 found += [(node, *rest) for rest in sequences(after)]
