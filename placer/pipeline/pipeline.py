@@ -17,7 +17,7 @@ from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.table_splits import decide_splits
 from placer.pipeline.together import Together
 from placer.pipeline.undivided import warn_if_slower
-from placer.pipeline.workload import read_cluster, read_workload
+from placer.pipeline.workload import cost_program, extract_program, read_cluster
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import Keywords, describe_request, read_options, takes_options
@@ -77,8 +77,9 @@ def report(source: Any, devices: str | Path | None = None, **options: Unpack[Key
     and errors as for :func:`place`.
     """
     wanted = read_options(options)
-    used = devices or REFERENCE_DEVICE
-    together = Together(read_cluster(used, wanted), wanted)  # everything on one device
-    workload = read_workload(source, used, wanted, meanwhile=together.foresee)
+    cluster = read_cluster(devices or REFERENCE_DEVICE, wanted)
+    together = Together(cluster, wanted)  # everything on one device
+    extraction = extract_program(source, wanted, meanwhile=together.foresee)
+    workload = cost_program(source, extraction, cluster, wanted)
     found = analyse(workload, together.predict(workload))
     return found if devices is None else with_placement(found, workload, devices)

@@ -64,21 +64,14 @@ class Workload:
         return replace(self, wanted=wanted, cluster=read_cluster(devices, wanted))
 
 
-def read_workload(
-    source: Any,
-    devices: str | Path,
-    wanted: Options,
-    meanwhile: Callable[[OpGraph], None] = lambda _: None,
-) -> Workload:
+def read_workload(source: Any, devices: str | Path, wanted: Options) -> Workload:
     """The workload of ``source`` as it is: shapes may be unknown, the batch is not divided.
-    ``meanwhile`` is as for :func:`placer.extract`.
 
     Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
     read.
     """
     cluster = read_cluster(devices, wanted)
-    extraction = extract_program(source, wanted, meanwhile=meanwhile)
-    return cost_program(source, extraction, cluster, wanted)
+    return cost_program(source, extract_program(source, wanted), cluster, wanted)
 
 
 def read_cluster(devices: str | Path, wanted: Options) -> Cluster:
@@ -98,7 +91,8 @@ def extract_program(
     division: Division | None = None,
     meanwhile: Callable[[OpGraph], None] = lambda _: None,
 ) -> Extraction:
-    """The flat graph of ``source`` with its shapes bound, its batch divided."""
+    """The flat graph of ``source`` with its shapes bound, its batch divided; ``meanwhile`` is as
+    for :func:`placer.extract`."""
     _LOG.info("reading the model")
     return extract(
         source,

@@ -9,7 +9,7 @@ pytest.importorskip("tensorflow")
 from cost_models.clusters import parse_cluster
 from placer.extraction import extract
 from placer.pipeline.together import Together, predict_together
-from placer.pipeline.workload import cost_program, read_workload
+from placer.pipeline.workload import cost_program, extract_program
 from placer.plan.request import Options
 from placer.prediction.memory.roles import find_roles
 from placer.prediction.orders.execution_orders import executor_orders
@@ -62,14 +62,15 @@ def _with_host_body(graph):
 
 def _foreseen(path, **options):
     """The workload, who foresaw it, and the graph that was told."""
-    outlines = []
+    outlines, wanted = [], Options(**options)
     together = Together(parse_cluster(CLUSTER), Options())
 
     def meanwhile(outline):
         outlines.append(outline)
         together.foresee(outline)
 
-    workload = read_workload(path, CLUSTER, Options(**options), meanwhile)
+    extraction = extract_program(path, wanted, meanwhile=meanwhile)
+    workload = cost_program(path, extraction, together.cluster, wanted)
     return workload, together, outlines[0]
 
 
