@@ -89,6 +89,40 @@ def bound_all_by_devices(request, tell):
     return answers
 
 
+def prove_after_others(request, tell):
+    """What the exact model of a problem answers when another worker was first to tell of each of
+    the sequences, by whether the solver says that its own is the best."""
+    from ortools.sat.python import cp_model
+
+    from placer.solving.rematerialisation import retention_intervals
+
+    def answer(sequence, status):
+        def solver_after(effort):
+            solver = make(effort)
+            solve = solver.solve
+
+            def solve_after(model, progress):
+                best.keep(sequence)
+                solve(model, progress)
+                return status
+
+            solver.solve = solve_after
+            return solver
+
+        retention_intervals.cp_sat_solver = solver_after
+        best = BestSoFar(lambda _: None)
+        retention_intervals.prove(problem, best, Effort(deadline=time.time() + 60.0, workers=1))
+        return best.answer
+
+    make = retention_intervals.cp_sat_solver
+    problem, sequences = request
+    proven = {True: cp_model.OPTIMAL, False: cp_model.FEASIBLE}
+    return {
+        is_best: [answer(sequence, status) for sequence in sequences]
+        for is_best, status in proven.items()
+    }
+
+
 def find_all_favourites(request, tell):
     """The linear program of m-SCT, and the favourites by it."""
     from placer.solving.baselines.favourite_program import solve_favourites, solve_program

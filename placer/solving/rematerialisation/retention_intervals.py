@@ -154,28 +154,28 @@ class _Progress(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] # orto
 
     def on_solution_callback(self) -> None:
         self.best.raise_bound(self.retention.lower_bound(self.best_objective_bound))
-        _keep(self.retention, self, self.best)
+        self.best.keep(_quicker(self.retention, self, self.best.answer.device_of))
 
 
-def _keep(model: RetentionModel, solution: Any, best: BestSoFar) -> None:
-    """Tells a sequence that is better than what is known."""
-    found, known = model.sequence(solution), best.answer.device_of
-    if known is None or model.problem.value(found) < model.problem.value(known):
-        best.keep(found)
+def _quicker(model: RetentionModel, solution: Any, known: Sequence[int] | None) -> Sequence[int]:
+    """The sequence of a solution, or the one that is known if that takes no longer."""
+    found, value = model.sequence(solution), model.problem.value
+    return found if known is None or value(found) < value(known) else known
 
 
 def prove(problem: RematerialisationProblem, best: BestSoFar, effort: Effort) -> None:
     """Runs CP-SAT from the best sequence known; tells what it finds and proves."""
-    model = RetentionModel(problem)
-    if best.answer.device_of is not None:
-        model.hint(best.answer.device_of)
+    model, known = RetentionModel(problem), best.answer.device_of
+    if known is not None:
+        model.hint(known)
     solver = cp_sat_solver(effort)
     solver.best_bound_callback = lambda bound: best.raise_bound(model.lower_bound(bound))
     status = solver.solve(model.model, _Progress(model, best))
     if status == cp_model.INFEASIBLE:
         best.prove(Status.INFEASIBLE)
-    elif status == cp_model.OPTIMAL:
-        _keep(model, solver, best)
+    elif status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        # of sequences that are equally good, the one that CP-SAT settles on, not the first to come
+        best.keep(_quicker(model, solver, known))
         best.raise_bound(model.lower_bound(solver.best_objective_bound))
-        if model.seconds.is_whole:
+        if status == cp_model.OPTIMAL and model.seconds.is_whole:
             best.prove(Status.OPTIMAL)

@@ -41,11 +41,14 @@ _SCHEDULE = AnnealingSchedule()
 _MOST_EXACT_NODES = 150
 """Larger exact models find and prove nothing in a minute."""
 
-_ANNEALING_SHARE = 0.25
-"""Of the time, before bounds are sought: what is found then is what they are to reach."""
+_FIRST_SHARE = 0.1
+"""Of the time, before a bound is sought: what takes as long as what is found then is left out."""
 
-_BOUND_SHARE = 0.33
-"""Of what is left then, at most; the exact model, or more annealing, has the rest."""
+_BOUND_SHARE = 0.3
+"""Of what is left then, at most."""
+
+_ANNEALING_SHARE = 0.25
+"""Of what is left then, where the exact model comes last."""
 
 
 def search_sequences(
@@ -69,30 +72,31 @@ def search_sequences(
         best.prove(Status.INFEASIBLE)
         return
     best.note_clock(effort)
-    until = effort.until(_ANNEALING_SHARE) if problem.keep_order else effort.deadline
+    until = effort.until(_FIRST_SHARE) if problem.keep_order else effort.deadline
     anneal(found, effort, until, np.array(start, np.int64))
     if problem.keep_order and not found.is_best:
         _prove(found, effort)
 
 
 def _prove(found: _Found, effort: Effort) -> None:
-    """Bounds of an order that is kept, and what else is found until the time is over."""
+    """A bound for the order that is kept; then the search goes on until it is reached."""
     from placer.solving.rematerialisation.recompute_bound import raise_bound
     from placer.solving.rematerialisation.retention_intervals import prove
 
     problem, best = found.problem, found.best
     raise_bound(problem, best, replace(effort, deadline=effort.until(_BOUND_SHARE)))
-    if found.is_proven:
-        best.prove(Status.OPTIMAL)
     if best.answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return
-    if problem.most_computations == 2 and len(problem.order) <= _MOST_EXACT_NODES:
-        prove(problem, best, effort)
-    elif not effort.is_counted:
-        known = best.answer.device_of
-        start = problem.order if known is None else known
+    if found.is_best:
+        best.prove(Status.OPTIMAL)
+        return
+    exact = problem.most_computations == 2 and len(problem.order) <= _MOST_EXACT_NODES
+    if not effort.is_counted:
+        until = effort.until(_ANNEALING_SHARE) if exact else effort.deadline
         other = replace(effort, seed=effort.seed + 1)
-        anneal(found, other, effort.deadline, np.array(start, np.int64))
+        anneal(found, other, until, np.array(best.answer.device_of or problem.order, np.int64))
+    if exact and not found.is_best:
+        prove(problem, best, effort)
 
 
 class _Found:
@@ -106,11 +110,6 @@ class _Found:
 
     @property
     def is_best(self) -> bool:
-        """Whether nothing takes fewer seconds, as nothing is computed twice."""
-        return self.least <= self.problem.least_seconds
-
-    @property
-    def is_proven(self) -> bool:
         """Whether a bound says that nothing takes fewer seconds."""
         bound = self.best.answer.lower_bound
         return bound is not None and self.least <= bound
@@ -172,7 +171,7 @@ def _anneal_rounds(
     fits = problem.is_feasible(begun)
     own: Ints | None = start if fits else None
     least = problem.value(begun) if fits else math.inf
-    while time.time() < deadline and (rounds is None or number < rounds):
+    while not found.is_best and time.time() < deadline and (rounds is None or number < rounds):
         hot = schedule.hot[number % len(schedule.hot)] * mean
         value, _, sequence, last = anneal_sequence(
             program,
@@ -191,8 +190,6 @@ def _anneal_rounds(
         if value < least:
             least, own = value, sequence
             found.offer(sequence)
-            if found.is_best:
-                return
         again = fresh if number % schedule.fresh_rounds == 0 else own
         now = last if again is None else again
 

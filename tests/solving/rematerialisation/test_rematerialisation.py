@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from searches_in_children import search_each
+from searches_in_children import in_a_child, search_each
 
 from benchmarks.rematerialisation.published import read_instance
 from placer.errors import UsageError
@@ -211,6 +211,26 @@ def test_counted_work_gives_the_same_sequence() -> None:
     problem = random_problem(7, keep_order=False)
     first, second = (solve_rematerialisation(problem, parameters) for _ in range(2))
     assert first.sequence == second.sequence
+
+
+def test_of_equally_good_sequences_it_matters_not_which_comes_first() -> None:
+    """Whichever of CP-SAT's workers, which race, tells of its own first: a or b is given up beside
+    c, which is large, and computed again for who reads it."""
+    problem = RematerialisationProblem(
+        node_names=("a", "b", "c", "ra", "rb"),
+        seconds=(1, 1, 1, 1, 1),
+        bytes=(2, 2, 2, 1, 1),
+        inputs=((), (), (), (0,), (1,)),
+        order=(0, 1, 2, 3, 4),
+        budget_bytes=5,
+    )
+    equal = [(0, 1, 2, 0, 3, 4), (0, 1, 2, 3, 1, 4)]
+    assert all(problem.is_feasible(sequence) for sequence in equal)
+    found = in_a_child("prove_after_others", (problem, equal))
+    for is_best, status in ((True, Status.OPTIMAL), (False, Status.FEASIBLE)):
+        first, second = found[is_best]
+        assert first == second
+        assert (first.status, problem.value(first.device_of)) == (status, 6)
 
 
 @pytest.mark.parametrize(
