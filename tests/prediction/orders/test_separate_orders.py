@@ -41,9 +41,9 @@ def test_what_only_a_received_tensor_frees_is_held_until_there_is_nothing_else_t
     assert min(alone) < 9 * MIB
     orders = separate_orders(graph, costs, step.routes.device_of)
     assert len(orders) > 1
-    for names, lasts, arrivals in orders:
+    for names, lasts, passages in orders:
         assert names.index("r") > max(names.index(f"b{n}") for n in range(COUNT))
-        peaks = peaks_in(find_allocations(step, names, None, lasts, arrivals))
+        peaks = peaks_in(find_allocations(step, names, None, lasts, passages))
         assert peaks["CPU:2"] >= (8 + COUNT) * MIB
 
 
