@@ -4,13 +4,10 @@ In a rehearsal of memory the ops of a GPU run on a CPU, with its kernels, which 
 the gradient of a convolution where cuDNN does not.  And every device is a process with an executor
 and a thread of its own (:mod:`placer.prediction.step.separate_executors`): what is put aside runs
 last in, first out, what reads something that was received comes last, and what was sent may be
-held until it is there.  So a plan that its card serves may need more there, or less.  No two steps
-need be alike, so each order is followed by others, which find what lasts elsewhere.
+held until it is there.  So a plan that its card serves may need more there, or less.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from cost_models.device_names import canonical
 from cost_models.op_cost import with_kernels_of
@@ -21,7 +18,7 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.shapes.binding import capture_states
 from placer.plan.plan import Plan
 from placer.prediction.costs.op_costs import estimate_costs
-from placer.prediction.memory.allocations import Allocations, find_allocations, one_after_another
+from placer.prediction.memory.allocations import find_allocations
 from placer.prediction.memory.need import find_need, serves
 from placer.prediction.metrics import GROWTH
 from placer.prediction.orders.execution_orders import range_of
@@ -30,9 +27,6 @@ from placer.prediction.orders.separate_orders import separate_orders
 
 _CLOSE = 0.95
 """Caps are looked into where some order is not served by so much of them."""
-
-_STEPS = 3
-"""So many that differ are followed, one after another."""
 
 
 def stand_in_needs(program: FlatProgram, plan: Plan) -> dict[str, int]:
@@ -66,7 +60,7 @@ def stand_in_needs(program: FlatProgram, plan: Plan) -> dict[str, int]:
     growth = {row.name: row.allocator == GROWTH for row in plan.devices}
     found = {}
     for name, cap in caps.items():
-        asked = _in_turn([along[stand_in[name]] for along in requests])
+        asked = [along[stand_in[name]] for along in requests]
         if all(serves(one, int(_CLOSE * cap), growth=growth[name]) for one in asked):
             continue
         needs: list[int] = []
@@ -76,9 +70,3 @@ def stand_in_needs(program: FlatProgram, plan: Plan) -> dict[str, int]:
         resident = step.resident_bytes(stand_in[name])
         found[name] = range_of(needs, resident).high_bytes
     return found
-
-
-def _in_turn(steps: Sequence[Allocations]) -> list[Allocations]:
-    """Each of the ``steps`` with those that come after it, the first after the last."""
-    around = [*steps, *steps[: _STEPS - 1]]
-    return [one_after_another(around[n : n + _STEPS]) for n in range(len(steps))]

@@ -88,26 +88,6 @@ def find_allocations(
     return found
 
 
-def one_after_another(steps: Sequence[Allocations]) -> Allocations:
-    """What is asked for in ``steps`` of one device, which keep the same, in turn: as one step."""
-    kept = steps[0].kept
-    found = Allocations(kept=kept, sizes={chunk: steps[0].sizes[chunk] for chunk in kept})
-    now = {chunk: chunk for chunk in kept}
-    beyond = max(kept, default=-1) + 1
-    for step in steps:
-        added = {chunk: chunk + beyond for chunk in step.sizes if chunk not in now}
-        beyond += max(step.sizes, default=-1) + 1
-        number = now | added
-        found.sizes |= {added[chunk]: step.sizes[chunk] for chunk in added}
-        found.elastic += [(index + len(found.events), size) for index, size in step.elastic]
-        found.events += [number[event] if event >= 0 else ~number[~event] for event in step.events]
-        found.temporaries |= {number[chunk] for chunk in step.temporaries}
-        now |= {chunk: number[moved] for chunk, moved in step.moved.items()}
-    found.moved = {chunk: moved for chunk, moved in now.items() if moved != chunk}
-    found.peak_bytes = max(step.peak_bytes for step in steps)
-    return found
-
-
 def peaks_in(asked: Mapping[str, Allocations]) -> dict[str, int]:
     """The peak of every device along the order in which that is asked for."""
     return {name: allocations.peak_bytes for name, allocations in asked.items()}

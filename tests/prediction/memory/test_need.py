@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.prediction.memory.allocations import Allocations, one_after_another
+from placer.prediction.memory.allocations import Allocations
 from placer.prediction.memory.allocator import rounded_bytes
 from placer.prediction.memory.need import find_need, least_bytes, serves
 
@@ -162,30 +162,3 @@ def test_the_need_is_the_limit_from_which_on_steps_are_served(allocations, growt
     assert need.fragmentation_bytes >= 0
     asked = sum(rounded_bytes(size) for size in allocations.sizes.values())
     assert need.tensor_bytes + need.workspace_bytes <= asked
-
-
-def _moving_then_large():
-    """A step in which w moves behind t, which is then free, and one that asks for 3 MiB.
-
-    | w | t | n |      | . | . | w |      | b         |  or behind w, where there is no hole for b
-    """
-    moving = allocations_of({"w": MIB}, f"+t:{MIB} +n:{MIB} -w -t".split(), moved={"w": "n"})
-    return moving, allocations_of({"w": MIB}, [f"+b:{3 * MIB}", "-b"])
-
-
-def test_steps_that_differ_may_need_more_one_after_another():
-    """Where w was moved to there are 2 MiB before it, too little for b."""
-    moving, large = _moving_then_large()
-    assert serves(moving, 3 * MIB, growth=False)
-    assert serves(large, 4 * MIB, growth=False)
-    for both in ([moving, large], [large, moving]):
-        assert serves(one_after_another(both), 6 * MIB, growth=False)
-        assert not serves(one_after_another(both), 6 * MIB - 256, growth=False)
-
-
-def test_the_same_step_over_and_over_needs_as_much_as_once():
-    for step in _moving_then_large():
-        for times in (1, 2, 3):
-            again = one_after_another([step] * times)
-            assert len(again.events) == times * len(step.events)
-            assert find_need(again, growth=False) == find_need(step, growth=False)
