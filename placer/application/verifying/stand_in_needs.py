@@ -52,8 +52,8 @@ def stand_in_needs(program: FlatProgram, plan: Plan) -> dict[str, int]:
     placement = {name: stand_in.get(device, HOST) for name, device in device_of.items()}
     step = steps.memory(placement, [HOST, *stand_in.values()])
     requests = [
-        find_allocations(step, names, sample, lasts, arrivals)
-        for sample, (names, lasts, arrivals) in enumerate(
+        find_allocations(step, names, sample, lasts, passages)
+        for sample, (names, lasts, passages) in enumerate(
             separate_orders(steps.graph, steps.costs, step.routes.device_of)
         )
     ]

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.routes import is_cpu
-from placer.prediction.step.separate_executors import Arrival
+from placer.prediction.step.separate_executors import Passage
 from placer.prediction.step.step_layout import StepLayout
 
 
@@ -68,10 +68,10 @@ def find_allocations(
     order: Sequence[str],
     sample: int | None = None,
     lasts: Sequence[int] | None = None,
-    arrivals: Mapping[int, Arrival] | None = None,
+    passages: Mapping[int, Passage] | None = None,
 ) -> dict[str, Allocations]:
     """What the allocator of every device is asked for along ``order``; ``sample`` and ``lasts`` as
-    for :meth:`StepMemory.peaks`, ``arrivals`` as for
+    for :meth:`StepMemory.peaks`, ``passages`` as for
     :class:`~placer.prediction.memory.lifetimes.Simulation`.
 
     Variables get their first values in the order of the graph; several threads of a CPU write them
@@ -79,7 +79,7 @@ def find_allocations(
     """
     layout = step.layout if sample is None else step.layout.sampled(sample)
     numbers = step.numbers(order)
-    simulation = _Requests(layout, numbers, step.resident, step.device_names, lasts, arrivals)
+    simulation = _Requests(layout, numbers, step.resident, step.device_names, lasts, passages)
     simulation.run()
     found = simulation.finished()
     for name, peak_bytes in step.peaks_of(simulation).items():
@@ -116,9 +116,9 @@ class _Requests(Changes):
         resident: Mapping[str, Mapping[str, int]],
         devices: Sequence[str],
         lasts: Sequence[int] | None = None,
-        arrivals: Mapping[int, Arrival] | None = None,
+        passages: Mapping[int, Passage] | None = None,
     ) -> None:
-        super().__init__(layout, order, devices, lasts, arrivals)
+        super().__init__(layout, order, devices, lasts, passages)
         self.found = {name: Allocations() for name in devices}
         self.count = 0
         self.device_of: dict[str, str] = {}

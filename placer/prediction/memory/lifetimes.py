@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
 from placer.prediction.memory.buffers import Buffer, Lifetime, Read
-from placer.prediction.step.separate_executors import Arrival
+from placer.prediction.step.separate_executors import Passage
 from placer.prediction.step.step_layout import Effect, StepLayout
 
 
@@ -40,8 +40,8 @@ class Simulation:
     ``lasts`` has, by position in ``order``, that of the last op that starts while that one runs:
     its own where ops run one after another, as all do without ``lasts``.
 
-    ``arrivals`` has the positions in ``order`` at which no op starts: what that op, which has run,
-    sends to that device arrives there.  What does not arrive so arrives at once.
+    ``passages`` has the positions in ``order`` at which no op starts: what that op, which has run,
+    sends to that device leaves or arrives there.  What does not arrive so arrives at once.
     """
 
     def __init__(
@@ -50,15 +50,13 @@ class Simulation:
         order: Sequence[int],
         with_reads: bool = False,
         lasts: Sequence[int] | None = None,
-        arrivals: Mapping[int, Arrival] | None = None,
+        passages: Mapping[int, Passage] | None = None,
     ) -> None:
         self.layout = layout
         self.order = order
         self.with_reads = with_reads
-        self.arrivals = arrivals or {}
-        self.held_until = {
-            (order[at], arrival.device): arrival.held for at, arrival in self.arrivals.items()
-        }
+        self.passages = passages or {}
+        self.passing = {(order[at], passage.device) for at, passage in self.passages.items()}
         self.lasts = range(len(order)) if lasts is None else lasts
         self.workspaces: dict[int, Buffer] = {}
         self.position = [0] * len(layout.names)
@@ -73,15 +71,15 @@ class Simulation:
             for now, op in enumerate(self.order):
                 self.position[op] = now
         self._begin()
-        idle, lasts, arrivals = self.layout.idle, self.lasts, self.arrivals
+        idle, lasts, passages = self.layout.idle, self.lasts, self.passages
         running: list[tuple[int, int, int]] = []
         for now, op in enumerate(self.order):
             while running and running[0][0] < now:
                 self.now, _, done = heappop(running)
                 self._finish(done)
             self.now = now
-            if now in arrivals:
-                self._arrive(op, arrivals[now])
+            if now in passages:
+                self._pass(op, passages[now])
                 continue
             if idle[op]:
                 continue
@@ -286,10 +284,10 @@ class Simulation:
     def _send(self, op: int, value: int) -> None:
         """The receive buffers of what is read elsewhere, or what holds it until it is there."""
         for copy in self.layout.copies[value]:
-            source, held = self.held[value], self.held_until.get((op, self.layout.memory[copy]))
-            if held is None:
+            source = self.held[value]
+            if (op, self.layout.memory[copy]) not in self.passing:
                 self._receive(op, copy)
-            elif held and source is not None:
+            elif source is not None:
                 source.holders += 1
 
     def _receive(self, op: int, copy: int) -> None:
@@ -297,16 +295,17 @@ class Simulation:
         readers = self.layout.readers[copy]
         self.held[copy] = self._new(op, copy, "transfer", holders=readers)
 
-    def _arrive(self, op: int, arrival: Arrival) -> None:
-        """What the op sent is there, and no longer held by its sender."""
+    def _pass(self, op: int, passage: Passage) -> None:
+        """What the op sends is there, or no longer held by its sender."""
         layout = self.layout
         for value in layout.outputs[op]:
             source = self.held[value]
             for copy in layout.copies.get(value, ()):
-                if layout.memory[copy] != arrival.device:
+                if layout.memory[copy] != passage.device:
                     continue
-                self._receive(op, copy)
-                if source is None or not arrival.held:
+                if passage.arrives:
+                    self._receive(op, copy)
+                if source is None or not passage.leaves:
                     continue
                 source.holders -= 1
                 if not source.holders and not source.resident:

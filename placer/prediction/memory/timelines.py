@@ -21,7 +21,7 @@ from placer.prediction.memory.lifetimes import Simulation, find_lifetimes
 from placer.prediction.memory.roles import Roles, find_roles
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.step.routes import Place, Routes, find_routes, host_of
-from placer.prediction.step.separate_executors import Arrival
+from placer.prediction.step.separate_executors import Passage
 from placer.prediction.step.step_layout import StepLayout, lay_out_step
 
 
@@ -136,9 +136,9 @@ class Changes(Simulation):
         order: Sequence[int],
         devices: Iterable[str],
         lasts: Sequence[int] | None,
-        arrivals: Mapping[int, Arrival] | None = None,
+        passages: Mapping[int, Passage] | None = None,
     ) -> None:
-        super().__init__(layout, order, lasts=lasts, arrivals=arrivals)
+        super().__init__(layout, order, lasts=lasts, passages=passages)
         self.changes = {name: [0] * (len(order) + 1) for name in devices}
 
     def _record(self, buffer: Buffer, last: int) -> None:

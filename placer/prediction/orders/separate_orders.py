@@ -12,7 +12,7 @@ from placer.prediction.step.separate_executors import Durations, SeparateOrder, 
 
 _OPS_IN_ALL = 60_000
 _FEWEST_ORDERS = 4
-_MOST_ORDERS = 16
+_MOST_ORDERS = 64
 """So many ops are run over all orders, which bounds the time that takes."""
 
 _FLOPS_PER_BYTE = 4

@@ -7,11 +7,19 @@ which puts it behind all that is there: what reads it runs once the process has 
     CPU:1   |-a-|                        a is sent: it arrives at r's process while b1 runs
     CPU:2   |----b1----|-b2-|-b3-|-r-|   b1 put b2 and b3 aside, and r waits for them, too
 
+To send is an op, too, an expensive one, which is where the first consumer in the other process was
+in the graph.  So it may be put aside while the process goes on, and what is made later may be sent
+first::
+
+    CPU:1   |-a-|-b-|    a put its sending aside, since b comes after it in the graph: b is sent
+    CPU:2                 first
+
 So a process may hold what it received for long, and what it made before.  A tensor that is sent is
-held where it is until it is written to a socket, which is at once or as it arrives.  ``Schedule``
-of Eigen's ``NonBlockingThreadPool.h`` (``PushBack`` where the caller is no thread of the pool),
-``ScheduleReady`` of ``tensorflow/core/common_runtime/executor.cc`` (of an op that is done
-asynchronously).
+held where it is until it is written to a socket, which is as it is sent or as it arrives.
+``Schedule`` of Eigen's ``NonBlockingThreadPool.h`` (``PushBack`` where the caller is no thread of
+the pool), ``ScheduleReady`` of ``tensorflow/core/common_runtime/executor.cc`` (of an op that is
+done asynchronously), ``SendOp`` of ``core/kernels/sendrecv_ops.h`` (which does not say that it is
+inexpensive), ``Partition`` of ``core/graph/graph_partition.cc``.
 """
 
 from __future__ import annotations
@@ -24,27 +32,28 @@ from typing import NamedTuple
 from placer.prediction.step.executor import ExecutorGraph
 
 
-class Arrival(NamedTuple):
-    """What an op sent is there, on ``device``; ``held`` says whether the sender held it until then,
-    or gave it away as soon as it was made."""
+class Passage(NamedTuple):
+    """What an op sends to ``device`` is held by its process no more (it ``leaves``), or is there
+    (it ``arrives``), or both at once."""
 
     device: str
-    held: bool
+    leaves: bool
+    arrives: bool
 
 
 class SeparateOrder(NamedTuple):
-    """The names of all ops in the order in which they start, and once more where what they sent to
-    another process arrives: ``arrivals`` has these positions.  ``lasts`` has, for
+    """The names of all ops in the order in which they start, and once more where what they send to
+    another process leaves or arrives: ``passages`` has these positions.  ``lasts`` has, for
     each that starts, the last position before it is done."""
 
     names: tuple[str, ...]
     lasts: tuple[int, ...]
-    arrivals: Mapping[int, Arrival]
+    passages: Mapping[int, Passage]
 
 
 class Durations(NamedTuple):
     """By op: the ``seconds`` that it takes, those of ``sending`` what it computes, and whether that
-    is ``held`` so long or not at all."""
+    is ``held`` so long, or only until that begins."""
 
     seconds: Sequence[float]
     sending: Sequence[float]
@@ -52,8 +61,8 @@ class Durations(NamedTuple):
 
 
 class _Process:
-    """``queue`` is run first in, first out, then the last of ``pool``; ``position`` is that of the
-    op that runs, or ran last."""
+    """``queue`` is run first in, first out, then the last of ``pool``, sends with ops;
+    ``position`` is that of the op that runs, or ran last."""
 
     def __init__(self) -> None:
         self.queue: deque[int] = deque()
@@ -61,7 +70,7 @@ class _Process:
         self.is_busy = False
         self.position = 0
 
-    def next_op(self) -> int | None:
+    def next_task(self) -> int | None:
         """What runs next, if there is anything."""
         if self.queue:
             return self.queue.popleft()
@@ -78,13 +87,21 @@ def run_separately(
     its consumers in the order of ``successors``."""
     run = _Run(graph, successors, process_of, durations)
     names = tuple([graph.names[op] for op in run.order])
-    return SeparateOrder(names, tuple(run.lasts), run.arrivals)
+    return SeparateOrder(names, tuple(run.lasts), run.passages)
+
+
+class _Send(NamedTuple):
+    """What an op computes is sent to the ``consumers`` in a process."""
+
+    op: int
+    target: str
+    consumers: list[int]
 
 
 class _Run:
-    """A step: ``order``, ``lasts`` and ``arrivals`` as in :class:`SeparateOrder`.  ``events`` are
-    (when, number, op, the process where what it sends arrives, or none where it is done, the
-    consumers there)."""
+    """A step: ``order``, ``lasts`` and ``passages`` as in :class:`SeparateOrder`.  ``sends`` have
+    the numbers after those of ops.  ``events`` are (when, number, the op that is done or the
+    send that arrives)."""
 
     def __init__(
         self,
@@ -98,59 +115,81 @@ class _Run:
         self.durations = durations
         self.order: list[int] = []
         self.lasts: list[int] = []
-        self.arrivals: dict[int, Arrival] = {}
-        self.events: list[tuple[float, int, int, str, Sequence[int]]] = []
+        self.passages: dict[int, Passage] = {}
+        self.sends: list[_Send] = []
+        self.events: list[tuple[float, int, int]] = []
         self.count = 0
         self.processes = {name: _Process() for name in dict.fromkeys(process_of)}
-        first = self._by_process(successors[len(graph.names)])
+        first: dict[str, list[int]] = {}
+        for op in successors[len(graph.names)]:
+            first.setdefault(process_of[op], []).append(op)
         for name, ready in first.items():
-            self._notify(ready, self.processes[name])
+            self._notify(self._ready(ready), self.processes[name])
         for process in self.processes.values():
             self._start(process, 0.0)
         while self.events:
-            now, _, op, target, consumers = heapq.heappop(self.events)
-            if target:
-                self._arrive(op, target, consumers, now)
+            now, _, task = heapq.heappop(self.events)
+            if task < len(process_of):
+                self._finish(task, now)
             else:
-                self._finish(op, now)
-
-    def _by_process(self, ops: Iterable[int]) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for op in ops:
-            found.setdefault(self.process_of[op], []).append(op)
-        return found
+                self._arrive(self.sends[task - len(process_of)], now)
 
     def _start(self, process: _Process, now: float) -> None:
-        """Starts the next op if the process has one and is free."""
-        op = None if process.is_busy else process.next_op()
-        if op is None:
-            return
-        process.is_busy, process.position = True, self._append(op)
-        self._at(now + (0.0 if self.inexpensive[op] else self.durations.seconds[op]), op)
+        """Sends what comes first, which takes no time, and starts the next op, if the process has
+        any and is free."""
+        while not process.is_busy and (task := process.next_task()) is not None:
+            if task < len(self.process_of):
+                process.is_busy, process.position = True, self._append(task)
+                seconds = 0.0 if self.inexpensive[task] else self.durations.seconds[task]
+                self._at(now + seconds, task)
+            else:
+                self._send(task, now)
+
+    def _send(self, task: int, now: float) -> None:
+        """What the op computed is on its way, and either held until it is there or given away."""
+        op, target, _ = self.sends[task - len(self.process_of)]
+        if not self.durations.held[op]:
+            self.passages[self._append(op)] = Passage(target, leaves=True, arrives=False)
+        self._at(now + self.durations.sending[op], task)
 
     def _finish(self, op: int, now: float) -> None:
-        """Notifies the consumers of the process, and sends to the others."""
-        found, own = self._by_process(self.successors[op]), self.process_of[op]
-        process = self.processes[own]
+        """Notifies the consumers, for those of another process what sends to it."""
+        process = self.processes[self.process_of[op]]
         self.lasts[process.position] = len(self.order) - 1
         process.is_busy = False
-        self._notify(found.pop(own, ()), process)
-        for target, consumers in found.items():
-            self._at(now + self.durations.sending[op], op, target, consumers)
+        self._notify(self._with_sends(op), process)
         self._start(process, now)
 
-    def _arrive(self, op: int, target: str, consumers: Sequence[int], now: float) -> None:
-        """What the op sent is there: what is ready goes behind all else, the inexpensive too."""
-        process = self.processes[target]
-        self.arrivals[self._append(op)] = Arrival(target, self.durations.held[op])
-        process.pool.extendleft(self._ready(consumers))
+    def _with_sends(self, op: int) -> list[int]:
+        """The op's consumers that are ready, and where the first of each other process would be
+        what sends to it."""
+        own, found = self.process_of[op], []
+        sends: dict[str, _Send] = {}
+        for consumer in self.successors[op]:
+            target = self.process_of[consumer]
+            if target == own:
+                found += self._ready([consumer])
+            elif target in sends:
+                sends[target].consumers.append(consumer)
+            else:
+                sends[target] = _Send(op, target, [consumer])
+                found.append(len(self.process_of) + len(self.sends))
+                self.sends.append(sends[target])
+        return found
+
+    def _arrive(self, send: _Send, now: float) -> None:
+        """What was sent is there: what is ready goes behind all else, the inexpensive too."""
+        held, process = self.durations.held[send.op], self.processes[send.target]
+        self.passages[self._append(send.op)] = Passage(send.target, leaves=held, arrives=True)
+        process.pool.extendleft(self._ready(send.consumers))
         self._start(process, now)
 
-    def _notify(self, consumers: Iterable[int], process: _Process) -> None:
-        """Gives the consumers that are ready to the process's own thread."""
+    def _notify(self, ready: Iterable[int], process: _Process) -> None:
+        """Gives what is ready to the process's own thread."""
         expensive: list[int] = []
-        for consumer in self._ready(consumers):
-            (process.queue if self.inexpensive[consumer] else expensive).append(consumer)
+        for task in ready:
+            is_cheap = task < len(self.process_of) and self.inexpensive[task]
+            (process.queue if is_cheap else expensive).append(task)
         if expensive and not process.queue:
             process.queue.append(expensive.pop())
         process.pool.extend(expensive)
@@ -168,6 +207,6 @@ class _Run:
         self.lasts.append(len(self.lasts))
         return len(self.lasts) - 1
 
-    def _at(self, when: float, op: int, target: str = "", consumers: Sequence[int] = ()) -> None:
+    def _at(self, when: float, task: int) -> None:
         self.count += 1
-        heapq.heappush(self.events, (when, self.count, op, target, consumers))
+        heapq.heappush(self.events, (when, self.count, task))

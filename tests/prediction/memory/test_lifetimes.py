@@ -7,7 +7,7 @@ from graphs_by_hand import draw, draw_costs
 from placer.prediction.memory.allocations import find_allocations
 from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.step.separate_executors import Arrival
+from placer.prediction.step.separate_executors import Passage
 
 DEVICE = "CPU:0"
 
@@ -109,8 +109,9 @@ def test_what_is_on_its_way_is_held_where_it_was_sent_from():
     step = StepMemory(graph, draw_costs(graph), placement, ("CPU:1", "CPU:2"))
     found = {}
     for order in ("sabr", "sasbr", "sabsr"):
-        arrivals = {at: Arrival("CPU:2", held=True) for at in range(1, 4) if order[at] == "s"}
-        simulation = Simulation(step.layout, step.numbers(order), arrivals=arrivals)
+        at_once = Passage("CPU:2", leaves=True, arrives=True)
+        passages = {at: at_once for at in range(1, 4) if order[at] == "s"}
+        simulation = Simulation(step.layout, step.numbers(order), passages=passages)
         simulation.run()
         found[order] = {
             life.device: (life.first, life.last)
@@ -123,11 +124,23 @@ def test_what_is_on_its_way_is_held_where_it_was_sent_from():
         "sabsr": {"CPU:1": (0, 3), "CPU:2": (3, 4)},
     }
 
-    def most(held):
-        asked = find_allocations(step, "sabsr", arrivals={3: Arrival("CPU:2", held)})
-        return asked["CPU:1"].peak_bytes
 
-    assert (most(held=True), most(held=False)) == (400 + 4 + 4, 400 + 4)
+def test_what_is_given_away_as_it_is_sent_is_held_until_then():
+    """As above, but s arrives after b in any case; it is sent before a, or put aside until a or b
+    is done."""
+    graph = draw("s -> a -> b", "s -> r", bytes={"s": 400, "a": 4, "b": 40, "r": 4})
+    placement = {name: "CPU:2" if name == "r" else "CPU:1" for name in graph.ops}
+    step = StepMemory(graph, draw_costs(graph), placement, ("CPU:1", "CPU:2"))
+
+    def most(order):
+        passages = {
+            order.index("s", 1): Passage("CPU:2", leaves=True, arrives=False),
+            order.rindex("s"): Passage("CPU:2", leaves=False, arrives=True),
+        }
+        return find_allocations(step, order, passages=passages)["CPU:1"].peak_bytes
+
+    assert most("ssabsr") == most("sasbsr") == 400 + 4
+    assert most("sabssr") == 400 + 4 + 40
 
 
 def test_what_arrives_while_an_op_runs_is_there_with_all_that_it_holds():
@@ -140,8 +153,9 @@ def test_what_arrives_while_an_op_runs_is_there_with_all_that_it_holds():
     step = StepMemory(graph, costs, placement, ("CPU:1", "CPU:2"))
 
     def peak(last_of_b):
-        lasts, arrivals = (0, 1, last_of_b, 3, 4), {3: Arrival("CPU:2", held=True)}
-        return find_allocations(step, "sabsr", None, lasts, arrivals)["CPU:2"].peak_bytes
+        passages = {3: Passage("CPU:2", leaves=True, arrives=True)}
+        lasts = (0, 1, last_of_b, 3, 4)
+        return find_allocations(step, "sabsr", None, lasts, passages)["CPU:2"].peak_bytes
 
     assert peak(last_of_b=2) == 4 + 4 + 1000
     assert peak(last_of_b=3) == 4 + 4 + 1000 + 400

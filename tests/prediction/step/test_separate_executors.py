@@ -7,16 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.prediction.step.executor import prepare, run_once, successors_in
-from placer.prediction.step.separate_executors import Arrival, Durations, run_separately
+from placer.prediction.step.separate_executors import Durations, Passage, run_separately
 
 
-def _run(graph, process_of, seconds=(), sending=(), seed=0):
+def _run(graph, process_of, seconds=(), sending=(), seed=0, *, held=True):
     prepared = prepare(graph)
     took = [dict(seconds).get(name, 1.0) for name in prepared.names]
     sent = [dict(sending).get(name, 0.0) for name in prepared.names]
     where = [process_of(name) for name in prepared.names]
-    held = [True] * len(sent)
-    durations = Durations(took, sent, held)
+    durations = Durations(took, sent, [held] * len(sent))
     return run_separately(prepared, successors_in(prepared, seed), where, durations)
 
 
@@ -35,7 +34,7 @@ def test_what_reads_something_received_runs_last():
     graph = draw("b0 -> b1, b2, b3", "s -> r")
     found = _run(graph, _by_letter, {"b0": 2.0})
     assert found.names == ("b0", "s", "s", "b3", "b2", "b1", "r")
-    assert found.arrivals == {2: Arrival("CPU:2", held=True)}
+    assert found.passages == {2: Passage("CPU:2", leaves=True, arrives=True)}
     assert found.lasts == (2, 1, 2, 3, 4, 5, 6)  # b0 runs until s is there
     alone = run_once(prepare(graph), 0)
     assert alone.index("r") < alone.index("b0")
@@ -55,12 +54,38 @@ def test_what_was_received_first_is_read_first():
     assert [name for name in names if name[0] == "r"] == ["r1", "r3", "r2"]
 
 
+def test_what_is_sent_is_put_aside_where_something_comes_after_it():
+    """Both arrive as soon as they are sent.  Where r1 comes before s2 in the graph, s2 is run, and
+    sent, first; where it comes after it, the sending does.
+
+    CPU:1   s1 ---> s2 -.
+    CPU:2    '-> r1     '-> r2
+    """
+    aside, at_once = draw("s1 -> r1, s2", "s2 -> r2"), draw("s1 -> s2, r1", "s2 -> r2")
+    assert _run(aside, _by_letter).names == ("s1", "s2", "s2", "r2", "s1", "r1")
+    assert _run(at_once, _by_letter).names == ("s1", "s2", "s1", "r1", "s2", "r2")
+
+
+def test_what_is_sent_leaves_as_it_arrives_or_before():
+    """s1 is sent when s2 is done, and takes long."""
+    graph, both = draw("s1 -> r1, s2"), {"leaves": True, "arrives": True}
+    found = _run(graph, _by_letter, sending={"s1": 9.0})
+    assert found.names == ("s1", "s2", "s1", "r1")
+    assert found.passages == {2: Passage("CPU:2", **both)}
+    found = _run(graph, _by_letter, sending={"s1": 9.0}, held=False)
+    assert found.names == ("s1", "s2", "s1", "s1", "r1")
+    assert found.passages == {
+        2: Passage("CPU:2", **both | {"arrives": False}),
+        3: Passage("CPU:2", **both | {"leaves": False}),
+    }
+
+
 def test_one_process_runs_as_one_executor_with_one_thread():
     """And nothing arrives."""
     graph = draw("x -> a1 -> a2 -> y", "x -> b1 -> b2 -> b3 -> y", "x -> m=Reshape")
     found = _run(graph, lambda _: "CPU:1")
     assert found.names == run_once(prepare(graph), 0)
-    assert found.arrivals == {}
+    assert found.passages == {}
 
 
 @given(
@@ -77,11 +102,11 @@ def test_every_op_runs_once_after_what_it_reads(pairs, processes, seed):
         return f"CPU:{int(name[1:]) * 5 % 7 % processes}"
 
     took = {f"n{n}": 1 + (n * 7 + seed) % 5 for n in range(12)}
-    names, lasts, arrivals = _run(graph, process_of, took, took, seed)
-    starts = [name for at, name in enumerate(names) if at not in arrivals]
+    names, lasts, passages = _run(graph, process_of, took, took, seed, held=seed % 2 == 0)
+    starts = [name for at, name in enumerate(names) if at not in passages]
     assert sorted(starts) == sorted(graph.ops)
     position = {name: at for at, name in reversed([*enumerate(names)])}
-    there = {(names[at], arrival.device): at for at, arrival in arrivals.items()}
+    there = {(names[at], one.device): at for at, one in passages.items() if one.arrives}
     for name, op in graph.ops.items():
         for producer in op.producers:
             assert position[producer] <= lasts[position[producer]] < position[name]
