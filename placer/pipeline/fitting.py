@@ -52,12 +52,11 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
         if solution.device_of is None:
             continue
         own = replace(formulation, workload=workload)
-        if cluster is workload.cluster:
-            predicted = predict_solution(formulation, solution)
-            if predicted is not None and not over_caps(predicted.metrics, workload.cluster):
-                return FittedPlacement(
-                    formulation=own, solution=solution, predicted=predicted, step=FittedStep()
-                )
+        predicted = predict_solution(formulation, solution)
+        if predicted is not None and not over_caps(predicted.metrics, workload.cluster):
+            return FittedPlacement(
+                formulation=own, solution=solution, predicted=predicted, step=FittedStep()
+            )
         left = max(deadline - clock.monotonic(), 2.0)
         if workload.wanted.work_limit is None:
             left /= len(tries) - number
@@ -77,10 +76,12 @@ def fitted_plan(fitted: FittedPlacement | None) -> Plan | None:
 
 
 def _relieved(workload: Workload) -> Iterator[Cluster]:
-    """The cluster, then with more memory on the devices that compute."""
+    """The cluster, then with more memory on the devices that compute; with a single one of them
+    the other way round, since there is nowhere else to go."""
     cluster = workload.cluster
-    yield cluster
     workers = set(cluster.workers)
+    if len(workers) > 1:
+        yield cluster
     for factor in _RELIEFS if len(workers) > 1 else ():
         devices = tuple(
             replace(
@@ -97,6 +98,8 @@ def _relieved(workload: Workload) -> Iterator[Cluster]:
         for device in cluster.devices
     )
     yield replace(cluster, devices=devices)
+    if len(workers) == 1:
+        yield cluster
 
 
 def _fit(formulation: Formulation, solution: Solution, seconds: float) -> FittedPlacement:

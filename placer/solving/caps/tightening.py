@@ -71,7 +71,9 @@ def solve_under_peaks(
     rounds = _Rounds(problem, predict, parameters or SolverParameters(), solver)
     rounds.find_lifetimes = find_lifetimes if solver == DEFAULT_SOLVER else None
     is_large = len(problem.op_names) > SCHEDULE.least_ops_beside
-    rounds.proves_beside = is_large and rounds.is_layered() and not rounds.is_counted()
+    # with one accelerator little is to be decided, and sums of bytes decide it at once
+    is_open = 2 * sum(len(devices) > 1 for devices in problem.allowed) > len(problem.allowed)
+    rounds.proves_beside = is_large and is_open and rounds.is_layered() and not rounds.is_counted()
     rounds.try_layers()
     rounds.fit_by_transfer(SCHEDULE.first_fitting_share)
     rounds.try_baselines(SCHEDULE.baseline_share)

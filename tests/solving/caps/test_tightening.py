@@ -418,6 +418,34 @@ def test_of_a_large_program_the_search_along_the_orders_begins_at_the_layers(
     assert solution.device_of == together
 
 
+def test_with_one_accelerator_sums_come_before_the_search_along_the_orders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Layers are all on it; that nothing sends less is proven at once."""
+    problem, _, together = _chain(count := SCHEDULE.least_layered_ops + 2)
+    alone = replace(problem, allowed=((0,),) * count)
+    begun: list[object] = []
+
+    def solve(*_: object, solver: str = "", **__: object) -> Solution:
+        begun.append(solver)
+        return Solution(status=Status.OPTIMAL, device_of=together, value=0.0, lower_bound=0.0)
+
+    def search(*_: object, **__: object) -> Solution:
+        raise AssertionError("there is nothing to search")
+
+    monkeypatch.setattr(tightening, "solve", solve)
+    monkeypatch.setattr(tightening, "solve_along_orders", search)
+    monkeypatch.setattr(tightening, "SCHEDULE", replace(SCHEDULE, least_ops_beside=count - 1))
+    solution = solve_under_peaks(
+        alone,
+        lambda _: [DevicePeak(peak_bytes=count, moment={0: 1})] * 2,
+        replace(QUICK, time_limit_seconds=4.0),
+        find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1),
+    )
+    assert solution.status is Status.OPTIMAL
+    assert "cp-sat" in begun
+
+
 def test_searches_leave_time_for_what_the_plan_is_predicted_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
