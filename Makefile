@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 DEMO_DIR ?= demo-output
 
 TESTS ?= tests
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# A process that dies is not replaced: the run would wait for its tests for ever, and not name the one
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+	--max-worker-restart 0
 
 # Compiled modules are kept: tests start hundreds of interpreters
 unexport PYTHONDONTWRITEBYTECODE

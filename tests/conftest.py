@@ -88,6 +88,14 @@ def warm_children(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def solvers_stay_out() -> Iterator[None]:
+    """OR-Tools is not loaded, by this file or when files were collected: after TensorFlow it ends
+    the process with a segmentation fault."""
+    yield
+    assert "ortools" not in sys.modules, "a test imports OR-Tools: see searches_in_children.py"
+
+
 @pytest.fixture(scope="session")
 def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SavedModel of three dense layers, 64 -> 256 -> 256 -> 10, with an unknown batch size.

@@ -89,6 +89,31 @@ def bound_all_by_devices(request, tell):
     return answers
 
 
+def bound_at_full_moments(request, tell):
+    """For each problem the least seconds that the memory of its fullest moments allows; ``None``
+    where nothing keeps the budget."""
+    from ortools.sat.python import cp_model
+
+    from placer.solving.rematerialisation.recompute_bound import MomentsModel
+
+    bounds = []
+    for problem in request:
+        model, solver = MomentsModel(problem), cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        status = solver.solve(model.model)
+        assert status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+        is_found = status == cp_model.OPTIMAL
+        bounds.append(model.lower_bound(solver.best_objective_bound) if is_found else None)
+    return bounds
+
+
+def find_full_moments(request, tell):
+    """The moments of a problem at which memory is looked at."""
+    from placer.solving.rematerialisation.recompute_bound import full_moments
+
+    return full_moments(request)
+
+
 def prove_after_others(request, tell):
     """What the exact model of a problem answers when another worker was first to tell of each of
     the sequences, by whether the solver says that its own is the best."""

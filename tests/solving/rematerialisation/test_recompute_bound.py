@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from ortools.sat.python import cp_model
+from searches_in_children import in_a_child
 from test_rematerialisation import (
     beside_problem,
     chain,
@@ -14,19 +15,17 @@ from test_rematerialisation import (
 )
 
 from placer.solving.rematerialisation.problem import RematerialisationProblem
-from placer.solving.rematerialisation.recompute_bound import MomentsModel, full_moments
 
 
 def bound(problem: RematerialisationProblem) -> float | None:
     """The least seconds of the model; ``None`` where nothing keeps its budget."""
-    model = MomentsModel(problem)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    status = solver.solve(model.model)
-    assert status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
-    if status == cp_model.INFEASIBLE:
-        return None
-    return model.lower_bound(solver.best_objective_bound)
+    return bound_each([problem])[0]
+
+
+def bound_each(problems: Sequence[RematerialisationProblem]) -> list[float | None]:
+    """As :func:`bound`, for many."""
+    found: list[float | None] = in_a_child("bound_at_full_moments", problems)
+    return found
 
 
 def between_readers(*, computations: int) -> RematerialisationProblem:
@@ -84,7 +83,7 @@ def test_a_gap_counts_at_all_later_moments():
         order=tuple(range(8)),
         budget_bytes=8,
     )
-    assert full_moments(problem) == [1, 4, 6]
+    assert in_a_child("find_full_moments", problem) == [1, 4, 6]
     assert bound(problem) is None
     assert bound(replace(problem, bytes=(4, 5, 1, 1, 4, 1, 4, 1))) == 8 + 2
 
@@ -114,10 +113,10 @@ def test_what_is_computed_once_waits():
 def test_no_sequence_is_under_the_bound(draw):
     """Most bounds are reached."""
     reached = costs = 0
-    for seed in range(100):
-        kept = {} if draw is beside_problem else {"keep_order": True}
-        problem = draw(seed, **kept)
-        found, best = bound(problem), least_by_enumeration(problem)
+    kept = {} if draw is beside_problem else {"keep_order": True}
+    problems = [draw(seed, **kept) for seed in range(100)]
+    for seed, (problem, found) in enumerate(zip(problems, bound_each(problems), strict=True)):
+        best = least_by_enumeration(problem)
         if found is None or best is None:
             assert best is None, seed
             continue
@@ -148,7 +147,7 @@ def test_a_large_order_is_looked_at_in_places():
         order=tuple(range(2 * count)),
         budget_bytes=10,
     )
-    moments = full_moments(problem)
+    moments = in_a_child("find_full_moments", problem)
     held = problem.held_along(problem.order)
     assert len(moments) <= 2
     assert max(held[moment] for moment in moments) == max(held)
