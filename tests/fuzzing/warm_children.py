@@ -65,6 +65,9 @@ makes its first device, or they tell how much it says."""
 PYTHONS = {"PYTHONPATH", "PYTHONSAFEPATH"}
 """Where modules come from; what has been imported stays."""
 
+ONE_AT_A_TIME = threading.Lock()
+"""Held from a request to its answer: threads share the socket, and the subreaper is one switch."""
+
 fresh_start = processes.Child._start
 
 
@@ -131,13 +134,14 @@ def _forked(
     forks: socket.socket, request: Mapping[str, object], descriptors: Sequence[int]
 ) -> Fork:
     """A child of this process that does what is asked for, with these open files."""
-    subreaper(True)
-    try:
-        content = json.dumps({**request, "parent": os.getpid()}).encode()
-        socket.send_fds(forks, [content], list(descriptors))
-        pid = int(forks.recv(64))
-    finally:
-        subreaper(False)
+    with ONE_AT_A_TIME:
+        subreaper(True)
+        try:
+            content = json.dumps({**request, "parent": os.getpid()}).encode()
+            socket.send_fds(forks, [content], list(descriptors))
+            pid = int(forks.recv(64))
+        finally:
+            subreaper(False)
     return Fork(pid)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -134,7 +135,8 @@ def test_without_a_plan_there_are_no_caps(wide):
 
 def test_what_was_sent_is_not_kept(tmp_path):
     """Ten products in a row, each read by GPU:1 alone besides the next: not more than three of
-    them, and what is on its way, are on GPU:0 at once."""
+    them, and what is on its way, are on GPU:0 at once.  On a busy machine more may be on its way, so
+    one rehearsal of three is enough; where what was sent is kept, eleven are there every time."""
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [], "x")
         weights = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[SIDE, SIDE], name="weights")
@@ -149,6 +151,8 @@ def test_what_was_sent_is_not_kept(tmp_path):
     pins = {"weights": "GPU:0"}
     pins |= {y.op.name: "GPU:0" for y in products} | {y.op.name: "GPU:1" for y in sums}
     plan = placer.place(path, "2xGPU:1GiB", pins=pins, time_limit=10.0)
-    found = placer.verify(path, plan, memory=True).raise_for_mismatch().memory
-    (used,) = (row for row in found.devices if row.device == "GPU:0")
-    assert used.peak_bytes <= 7 * MATRIX
+    peaks: list[int] = []
+    while len(peaks) < 3 and min(peaks, default=math.inf) > 7 * MATRIX:
+        found = placer.verify(path, plan, memory=True).raise_for_mismatch().memory
+        peaks += [row.peak_bytes for row in found.devices if row.device == "GPU:0"]
+    assert min(peaks) <= 7 * MATRIX, peaks
