@@ -135,8 +135,8 @@ def test_without_a_plan_there_are_no_caps(wide):
 
 def test_what_was_sent_is_not_kept(tmp_path):
     """Ten products in a row, each read by GPU:1 alone besides the next: not more than three of
-    them, and what is on its way, are on GPU:0 at once.  On a busy machine more may be on its way, so
-    one rehearsal of three is enough; where what was sent is kept, eleven are there every time."""
+    them, and what is on its way, are on GPU:0 at once.  On a busy machine more may be on its way,
+    so one rehearsal of three is enough; where what was sent is kept, eleven are there each time."""
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [], "x")
         weights = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[SIDE, SIDE], name="weights")
