@@ -66,6 +66,48 @@ def test_the_turn_is_where_most_is_saved() -> None:
     assert (levels[2 : 3 * LAYERS : 3] == -1).all()
 
 
+def trained(layers: int, *, clipped: bool) -> tuple[PlacementProblem, int]:
+    """A :func:`hairpin` with an optimizer that reads its slots op by op, and the last forward op.
+
+    handle -> read ----------> scaled    slots, more of them than activations are saved
+    t -> power -> rate -> .. -> scaled
+    b -> gradient -> update              all of these after their common norm where ``clipped``
+    """
+    step = hairpin([10**6, 10**6], layers=layers)
+    tensors = [(each.producer, list(each.consumers), each.bytes) for each in step.tensors]
+    begun = len(step.op_names)
+    norm, rates, count = begun, range(begun + 1, begun + 4), begun + 4
+    tensors += [(rates[0], [rates[1]], 1), (rates[1], [rates[2]], 1)]
+    for layer in range(layers):
+        gradient, update = count, count + 1
+        tensors += [(3 * layer + 2, [gradient], WEIGHT)]
+        tensors += [(gradient, [update, *([norm] if clipped else [])], WEIGHT)]
+        tensors += [(norm, [update], 1)] if clipped else []
+        count += 2
+        for _ in range(12):
+            handle, read, scaled = range(count, count + 3)
+            tensors += [(handle, [read], 1), (read, [scaled], WEIGHT), (rates[2], [scaled], 1)]
+            count += 3
+    problem = problem_of(
+        resident=[*step.resident_bytes, *[0] * (count - begun)],
+        tensors=tensors,
+        capacity=[10**6, 10**6, 0],
+        allowed=[[0, 1]] * count,
+    )
+    return problem, 3 * (layers - 1) + 1
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+def test_the_turn_is_not_where_an_optimizer_reads_or_waits(clipped: bool) -> None:
+    """Slots are read at the beginning, and more of them than there are activations; clipped
+    gradients are all there at the end."""
+    problem, last_forward = trained(LAYERS, clipped=clipped)
+    levels, turn = forward_levels(problem)
+    assert turn == LAYERS == levels[last_forward]
+    assert levels[1 : 3 * LAYERS : 3].tolist() == list(range(1, LAYERS + 1))
+    assert (levels[2 : 3 * LAYERS : 3] == -1).all()
+
+
 def test_a_chain_has_no_turn() -> None:
     """Without anything saved all ops are forward ops."""
     chain = problem_of(
