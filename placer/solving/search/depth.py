@@ -113,8 +113,8 @@ def forward_levels(problem: PlacementProblem) -> tuple[Ints, int]:
 
 
 def _turn(messages: Sequence[Message], level: Sequence[int]) -> tuple[int, bool]:
-    """The level after which most tensors are kept that were written by then, if they are many; else
-    the last level, and that there is no turn.
+    """The level after which most tensors are kept that were written by then, if they are many (of
+    several, the one that hands on most); else the last level, and that there is no turn.
 
     Those that are written at one level, or read last at one, count as one together: an optimizer's
     slots are all read at the beginning, and gradients that are clipped by their common norm wait
@@ -137,8 +137,9 @@ def _turn(messages: Sequence[Message], level: Sequence[int]) -> tuple[int, bool]
         across[source] += share
         across[max(source, until)] -= share
         written += share
-    turn = int(np.cumsum(kept + handed_on).argmax())
-    is_hairpin = np.cumsum(kept).max() > _SAVED_SHARE * written
+    kept, handed_on = np.cumsum(kept).round(6), np.cumsum(handed_on)  # sums of shares are not exact
+    turn = int(np.lexsort((-handed_on, -kept))[0])
+    is_hairpin = kept[turn] > _SAVED_SHARE * written
     return (turn, True) if is_hairpin else (last, False)
 
 
