@@ -127,9 +127,7 @@ def _turn(messages: Sequence[Message], level: Sequence[int]) -> tuple[int, bool]
         for each in messages
         if each.bytes > 0 and level[each.producer]  # weights are there all the time
     ]
-    written_at, read_at = (
-        (Counter(ends) for ends in zip(*spans, strict=True)) if spans else ({}, {})
-    )
+    written_at, read_at = (Counter(span[end] for span in spans) for end in (0, 1))
     kept, handed_on, written = np.zeros(last + 2), np.zeros(last + 2), 0.0
     for source, until in spans:
         share = 1.0 / max(written_at[source], read_at[until])
@@ -138,7 +136,7 @@ def _turn(messages: Sequence[Message], level: Sequence[int]) -> tuple[int, bool]
         across[max(source, until)] -= share
         written += share
     kept, handed_on = np.cumsum(kept).round(6), np.cumsum(handed_on)  # sums of shares are not exact
-    turn = int(np.lexsort((-handed_on, -kept))[0])
+    turn = max(range(last + 2), key=lambda at: (kept[at], handed_on[at]))
     is_hairpin = kept[turn] > _SAVED_SHARE * written
     return (turn, True) if is_hairpin else (last, False)
 
