@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event
 from typing import Any
 
 import tensorflow as tf
 
 from placer.errors import PlacerError, UsageError
+
+_a_step_failed = Event()
+"""Set once a step with collectives ended with an error; of the process, as TensorFlow's are."""
 
 
 def place_collectives(graph_def: Any) -> None:
@@ -41,12 +45,15 @@ def collectives_open() -> Iterator[None]:
     A device that fails while another one waits for it in a collective closes those of the whole
     process (``BaseCollectiveExecutor::StartAbort`` of
     ``tensorflow/core/common_runtime/base_collective_executor.cc``), and nothing opens them again.
-    The step that failed ends with its own error.
+    The step that failed ends with its own error.  A later one ends with that of its collectives
+    or, now and then, of an op that they cancelled.
     """
     try:
         yield
     except tf.errors.OpError as error:
-        if "Collective ops is aborted" not in error.message:
+        cancelled = isinstance(error, tf.errors.CancelledError) and _a_step_failed.is_set()
+        _a_step_failed.set()
+        if not cancelled and "Collective ops is aborted" not in error.message:
             raise
         raise PlacerError(
             "a device failed in an earlier step while others waited for it in an all-reduce, and "
