@@ -30,6 +30,8 @@ class OpCost:
     - ``persistent_bytes``: what lives from step to step (variables, constants); in a placement
       these bytes are called resident.
     - ``temporary_bytes``: what lives only while the op runs.
+    - ``temporary_chunks``: the sizes that these are asked for in where that is before the outputs;
+      empty where it is as one, after them.
     - ``temporary_samples``: those of several executions, where they differ: of a loop whose
       iterations run ahead of each other (``temporary_bytes`` is then the median), of the branches
       that may be taken (then the most).
@@ -56,6 +58,7 @@ class OpCost:
     bytes_accessed: int = 0
     output_bytes: tuple[int | None, ...] = ()
     temporary_bytes: int = 0
+    temporary_chunks: tuple[int, ...] = ()
     gpu_temporary_bytes: int | None = None
     workspace_bytes: int = 0
     persistent_bytes: int = 0

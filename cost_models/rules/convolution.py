@@ -15,7 +15,7 @@ https://doi.org/10.1109/CVPR.2016.435), which cuDNN's autotuning finds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from cost_models.op_info import OpInfo, TensorProperties
@@ -53,6 +53,9 @@ _MOST_WORKSPACE_BYTES = 4 << 30
 
 _LINE_BYTES = 64
 """A cache line."""
+
+_VECTOR_BYTES = 32
+"""What TensorFlow's kernels for CPUs are built to compute at once (AVX)."""
 
 _THREADS = 2
 """Threads taken for that comparison; the real number belongs to the machine that runs the op."""
@@ -233,7 +236,7 @@ def _steps(info: OpInfo) -> tuple[int, ...]:
     Conv3D QuantizedConv2D Dilation2D DepthwiseConv2dNative QuantizedDepthwiseConv2D
     Conv3DBackpropInput Conv3DBackpropInputV2 Conv2DBackpropInputV2
     Conv3DBackpropFilter Conv3DBackpropFilterV2 Conv2DBackpropFilterV2
-    DepthwiseConv2dNativeBackpropInput DepthwiseConv2dNativeBackpropFilter
+    DepthwiseConv2dNativeBackpropInput
     Dilation2DBackpropInput Dilation2DBackpropFilter
     _FusedConv2D _FusedConv3D _FusedDepthwiseConv2dNative
 """)
@@ -249,6 +252,21 @@ def plain_work(info: OpInfo) -> Work:
         gpu_kind="" if depthwise else convolution.gpu_kind,
         packed_bytes=0 if depthwise else convolution.unfolded_bytes,
         family="depthwise" if depthwise else "",
+    )
+
+
+@cost_rule("DepthwiseConv2dNativeBackpropFilter")
+def depthwise_filter_gradient_work(info: OpInfo) -> Work:
+    """The forward convolution's flops, and the gradient of every image, its channels filled up to
+    whole vectors, with one more for what is being added (``depthwise_conv_grad_op.cc``)."""
+    convolution = _convolution(info)
+    *window, channels, multiplier = convolution.filter_shape
+    size = _element_bytes(info)
+    vectors = -(-channels * multiplier * size // _VECTOR_BYTES)
+    return replace(
+        plain_work(info),
+        temporary_bytes=(convolution.batch + 1) * prod(window) * vectors * _VECTOR_BYTES,
+        gpu_temporary_bytes=0,
     )
 
 

@@ -22,7 +22,7 @@ def einsum_work(info: OpInfo) -> Work:
     """``2 * product of all label sizes`` for two operands, one flop per element for one.
 
     Temporaries are the copies of operands and of the result whose order differs from the one the
-    batch matrix product wants.
+    batch matrix product wants; the output comes after them.
     """
     operands, output = parse_equation(str(info.attributes.get("equation", "")))
     shapes = [counted_shape(tensor.shape) for tensor in info.inputs]
@@ -30,12 +30,12 @@ def einsum_work(info: OpInfo) -> Work:
     sizes = _label_sizes(labels, shapes)
     result = _output_labels(output, labels)
     if len(labels) != 2:
-        copied = _copied_by_reduction(info, labels[0], result) if labels else 0
-        return Work(flops=prod(sizes.values()), temporary_bytes=copied)
-    return Work(
-        flops=FMA_FLOPS * prod(sizes.values()),
-        temporary_bytes=_copied_bytes(info, labels, result, sizes),
-    )
+        copies = _copies_by_reduction(info, labels[0], result) if labels else []
+        flops = prod(sizes.values())
+    else:
+        copies = _copies(info, labels, result, sizes)
+        flops = FMA_FLOPS * prod(sizes.values())
+    return Work(flops=flops, temporary_bytes=sum(copies), temporary_chunks=tuple(copies))
 
 
 def parse_equation(equation: str) -> tuple[list[str], str]:
@@ -78,19 +78,19 @@ def _label_sizes(
     return sizes
 
 
-def _copied_bytes(
+def _copies(
     info: OpInfo,
     operands: Sequence[Sequence[str]],
     output: Sequence[str],
     sizes: Mapping[str, int],
-) -> int:
-    """Bytes of the operands, and of the result, that are transposed into a buffer."""
+) -> list[int]:
+    """Bytes of each operand, and of the result, that is transposed into a buffer."""
     first, second = operands
-    copied = sum(
+    copies = [
         counted_bytes(tensor)
         for tensor, labels, other in zip(info.inputs, operands, (second, first), strict=True)
         if _is_rearranged(labels, set(other), set(output))
-    )
+    ]
     batch = [label for label in first if label in second and label in output]
     produced = [
         *batch,
@@ -98,20 +98,20 @@ def _copied_bytes(
         *(label for label in second if label in output and label not in first),
     ]
     if produced == list(output):
-        return copied
+        return copies
     size = element_bytes(info.outputs[0].dtype) or 0
-    return copied + size * prod(sizes.get(label, 1) for label in output)
+    return [*copies, size * prod(sizes.get(label, 1) for label in output)]
 
 
-def _copied_by_reduction(info: OpInfo, labels: Sequence[str], output: Sequence[str]) -> int:
+def _copies_by_reduction(info: OpInfo, labels: Sequence[str], output: Sequence[str]) -> list[int]:
     """Bytes of the operand, brought to the order [kept, summed], and of the result, where they
     are copied; a bare transpose writes its output at once."""
     kept = [label for label in labels if label in output]
     if len(kept) == len(labels):
-        return 0
+        return []
     ordered = list(labels[: len(kept)]) == kept
-    operand = 0 if ordered else counted_bytes(info.inputs[0])
-    return operand + (0 if kept == list(output) else counted_bytes(info.outputs[0]))
+    operand = [] if ordered else [counted_bytes(info.inputs[0])]
+    return operand if kept == list(output) else [*operand, counted_bytes(info.outputs[0])]
 
 
 def _is_rearranged(labels: Sequence[str], other: set[str], output: set[str]) -> bool:

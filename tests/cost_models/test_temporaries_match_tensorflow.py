@@ -70,6 +70,28 @@ CASES = {
             **CONVOLUTION,
         },
     ),
+    "depthwise filter gradient": (
+        "DepthwiseConv2dNativeBackpropFilter",
+        {"input": X, "filter_sizes": [3, 3, 8, 1], "out_backprop": X, **CONVOLUTION},
+    ),
+    "depthwise filter gradient, padded": (
+        "DepthwiseConv2dNativeBackpropFilter",
+        {
+            "input": (4, 16, 16, 9),
+            "filter_sizes": [3, 3, 9, 1],
+            "out_backprop": (4, 16, 16, 9),
+            **CONVOLUTION,
+        },
+    ),
+    "depthwise filter gradient, two for one": (
+        "DepthwiseConv2dNativeBackpropFilter",
+        {
+            "input": (6, 16, 16, 5),
+            "filter_sizes": [5, 3, 5, 2],
+            "out_backprop": (6, 16, 16, 10),
+            **CONVOLUTION,
+        },
+    ),
     "pooling": ("MaxPool", {"input": X, **POOL}),
     "pooling gradient": (
         "MaxPoolGrad",
@@ -96,6 +118,10 @@ CASES = {
         for equation, s in EQUATIONS.items()
     },
 }
+
+
+WITHIN_TEMPORARIES = {"MaxPoolGrad", "TensorListFromTensor"}
+"""Ops whose outputs are parts of what their kernels take for themselves, or have no bytes."""
 
 
 def _run_cases():
@@ -145,6 +171,12 @@ def _row(info, stats):
         "outputs": [(t.dtype, t.shape, t.value) for t in info.outputs],
         "attributes": info.attributes,
         "temporary_bytes": stats.memory_stats.temp_memory_size,
+        "asked_for": [
+            record.alloc_bytes
+            for memory in stats.memory
+            for record in memory.allocation_records
+            if record.alloc_bytes > 0
+        ],
         "output_bytes": {
             output.slot: output.tensor_description.allocation_description.requested_bytes
             for output in stats.output
@@ -156,6 +188,17 @@ def _tensors(rows):
     return tuple(
         TensorProperties(dtype=dtype, shape=None if shape is None else tuple(shape), value=value)
         for dtype, shape, value in rows
+    )
+
+
+def cost_of(row):
+    return op_cost(
+        OpInfo(
+            op=row["op"],
+            inputs=_tensors(row["inputs"]),
+            outputs=_tensors(row["outputs"]),
+            attributes=row["attributes"],
+        )
     )
 
 
@@ -171,18 +214,26 @@ def recorded():
 def test_temporaries_and_outputs_are_those_tensorflow_records(name, recorded):
     """Temporary bytes equal the kernel's own record, output bytes what it allocated."""
     row = recorded[name]
-    cost = op_cost(
-        OpInfo(
-            op=row["op"],
-            inputs=_tensors(row["inputs"]),
-            outputs=_tensors(row["outputs"]),
-            attributes=row["attributes"],
-        )
-    )
+    cost = cost_of(row)
     assert cost.temporary_bytes == row["temporary_bytes"]
     for slot, size in row["output_bytes"].items():
         assert cost.output_bytes[int(slot)] in (size, None)
     assert not cost.inaccurate
+
+
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_chunks_before_the_output_are_those_tensorflow_records(name, recorded):
+    """In the order of the requests; what is freed in between is not asked."""
+    row = recorded[name]
+    assert [*cost_of(row).temporary_chunks, *row["output_bytes"].values()] == row["asked_for"]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in EQUATIONS])
+def test_other_kernels_ask_for_their_outputs_first(name, recorded):
+    row = recorded[name]
+    assert not cost_of(row).temporary_chunks
+    if row["temporary_bytes"] and row["op"] not in WITHIN_TEMPORARIES:
+        assert row["asked_for"][0] == row["output_bytes"]["0"]
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class Simulation:
         self.passages = passages or {}
         self.passing = {(order[at], passage.device) for at, passage in self.passages.items()}
         self.lasts = range(len(order)) if lasts is None else lasts
-        self.workspaces: dict[int, Buffer] = {}
+        self.workspaces: dict[int, list[Buffer]] = {}
         self.position = [0] * len(layout.names)
         self.held: list[Buffer | None] = [None] * len(layout.memory)
         self.values: dict[str, Buffer] = {}
@@ -131,10 +131,13 @@ class Simulation:
         layout, held = self.layout, self.held
         effect, outputs = layout.effects[op], layout.outputs[op]
         if effect != Effect.FED:
+            if op in layout.temporary_chunks:
+                chunks = layout.temporary_chunks[op]
+                self.workspaces[op] = [self._workspace(op, size) for size in chunks]
             for value in outputs:
                 held[value] = self._output_buffer(op, effect, value)
-            if layout.temporary_bytes[op]:
-                self.workspaces[op] = self._workspace(op, layout.temporary_bytes[op])
+            if layout.temporary_bytes[op] and op not in layout.temporary_chunks:
+                self.workspaces[op] = [self._workspace(op, layout.temporary_bytes[op])]
         for value in outputs:
             buffer = held[value]
             assert buffer is not None
@@ -151,7 +154,8 @@ class Simulation:
         """The op needs its temporaries and inputs no more; what nobody reads is freed with them."""
         layout, held = self.layout, self.held
         if op in self.workspaces:
-            self._record(self.workspaces.pop(op), self.now)
+            for workspace in self.workspaces.pop(op):
+                self._record(workspace, self.now)
         for value in layout.inputs[op]:
             buffer = held[value]
             if buffer is not None:

@@ -77,6 +77,7 @@ class StepLayout:
 
     - ``variables``: those that it updates or reads.
     - ``items``: the value that it puts into a list; ``item_counts``: into how many it cuts one.
+    - ``temporary_chunks``: what of that it asks for before its outputs.
     - ``temporary_samples``: what it takes in several executions, where they differ.
     - ``workspace_bytes``: what it takes besides where it can be had.
     - ``idle``: it only says where something lasting is: a constant, a handle, a variable that
@@ -99,6 +100,7 @@ class StepLayout:
     inputs: list[tuple[int, ...]] = field(default_factory=list)
     outputs: list[range] = field(default_factory=list)
     temporary_bytes: list[int] = field(default_factory=list)
+    temporary_chunks: dict[int, tuple[int, ...]] = field(default_factory=dict)
     temporary_samples: dict[int, tuple[int, ...]] = field(default_factory=dict)
     workspace_bytes: dict[int, int] = field(default_factory=dict)
     variables: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -158,6 +160,11 @@ def lay_out_step(
         temporary_bytes=[
             cost.temporary_bytes_on(gpu=gpu) for cost, gpu in zip(found, on_gpu, strict=True)
         ],
+        temporary_chunks={
+            number: cost.temporary_chunks
+            for number, cost in enumerate(found)
+            if cost.temporary_chunks
+        },
         temporary_samples={
             number: cost.temporary_samples
             for number, cost in enumerate(found)

@@ -39,6 +39,17 @@ def test_a_workspace_is_asked_for_after_the_output_and_freed_at_once():
     assert [found.sizes[chunk] for chunk in found.temporaries] == [700]
 
 
+def test_chunks_of_a_kernel_that_come_first_lie_before_its_output():
+    graph = draw("x -> einsum -> y", bytes={"x": 100, "einsum": 20, "y": 4})
+    costs = draw_costs(graph, temporary_bytes={"einsum": 700})
+    costs["einsum"] = replace(costs["einsum"], temporary_chunks=(300, 400))
+    step = StepMemory(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), DEVICES)
+    found = find_allocations(step, tuple(graph.ops))["GPU:0"]
+    assert _events(found) == [100, 300, 400, 20, -300, -400, -100, 4, -20, -4]
+    assert [found.sizes[chunk] for chunk in sorted(found.temporaries)] == [300, 400]
+    assert found.peak_bytes == 820
+
+
 def test_an_op_that_writes_over_its_input_asks_for_nothing():
     graph = draw("x -> r=Relu -> i=Identity -> y", bytes=100)
     assert _events(_found(graph)["GPU:0"]) == [100, 100, -100, -100]
