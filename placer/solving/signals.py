@@ -1,8 +1,8 @@
 """Ops that only wait and signal, each where most of what it waits for is.
 
-A control edge between devices is a message without bytes: the least transfer does not mind where an
-op without tensors sits, and hundreds of messages can hang on one (the op that stands for a function
-call waits for everything in it).
+A control edge between devices is a message without bytes, and so is an empty tensor (the shape of a
+scalar): the least transfer does not mind where an op sits that has no others, and hundreds of
+messages can hang on one (the op that stands for a function call waits for everything in it).
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ _PASSES = 2
 
 
 def settle_signals(problem: PlacementProblem, device_of: Sequence[int]) -> tuple[int, ...]:
-    """``device_of`` with groups that hold nothing and neither send nor read a tensor moved, within
-    what they are allowed, to where fewer control edges cross; bytes and loads stay what they are.
+    """``device_of`` with groups that hold nothing and neither send nor read a byte moved, within
+    what they are allowed, to where fewer of their edges cross; bytes and loads stay what they are.
     """
+    empty = [tensor for tensor in problem.tensors if not tensor.bytes]
+    signals = [(tensor.producer, consumer) for tensor in empty for consumer in tensor.consumers]
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}
-    for source, target in problem.control_edges:
+    for source, target in (*problem.control_edges, *signals):
         before.setdefault(target, []).append(source)
         after.setdefault(source, []).append(target)
     settled = list(device_of)
@@ -40,10 +42,11 @@ def settle_signals(problem: PlacementProblem, device_of: Sequence[int]) -> tuple
 
 
 def _idle_groups(problem: PlacementProblem) -> list[list[int]]:
-    """The groups of ops without tensors and bytes that have a choice of devices."""
-    busy = {op for tensor in problem.tensors for op in (tensor.producer, *tensor.consumers)}
+    """The groups of ops without bytes that have a choice of devices."""
+    sized = (tensor for tensor in problem.tensors if tensor.bytes)
+    busy = {op for tensor in sized for op in (tensor.producer, *tensor.consumers)}
     busy |= {op for moment in problem.live_bytes for op in moment}
-    busy |= {op for op, size in enumerate(problem.resident_bytes) if size}
+    busy |= {op for op, size in enumerate(problem.footprint_bytes()) if size}
     members: dict[int, list[int]] = {}
     for op, group in enumerate(problem.group):
         members.setdefault(group, []).append(op)

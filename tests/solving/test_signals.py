@@ -25,6 +25,18 @@ def test_an_op_that_waits_for_many_goes_to_them():
     assert settle_signals(problem, (0, 0, 1, 1, 1)) == (0, 0, 1, 0, 1)
 
 
+def test_an_op_whose_tensors_are_empty_goes_to_its_reader():
+    """Op 0 writes the shape of a scalar, which 1 and 2 read; what 3 writes has bytes."""
+    problem = problem_of(
+        resident=[0, 1, 1, 0],
+        tensors=[(0, [1, 2], 0), (3, [1], 8)],
+        capacity=[9, 9],
+        allowed=[[0, 1]] * 4,
+        control_edges=[],
+    )
+    assert settle_signals(problem, (0, 1, 1, 0)) == (1, 1, 1, 0)
+
+
 @given(seed=st.integers(0, 10_000))
 def test_bytes_and_loads_stay_what_they_are(seed):
     """Whatever the problem and the placement."""
