@@ -117,7 +117,8 @@ def solve_along_orders(
         is_cut = is_cut or found.is_cut
         if found.device_of is None:
             break
-        if known_bytes is not None and found.device_of in begun_at:
+        is_known = known_bytes is not None and (found.value or 0.0) >= known_bytes
+        if is_known and found.device_of in begun_at:
             share = 1.0  # nothing is better yet, and it is known to fit
             tries.seen.add(found.device_of)
             continue

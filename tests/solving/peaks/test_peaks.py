@@ -343,8 +343,12 @@ def test_what_is_nearly_better_is_not_lost_for_what_fits(monkeypatch: pytest.Mon
     assert capacity[0] < 8800
 
 
-def test_what_is_known_to_fit_is_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search that ends where it began goes on, and no prediction is spent on that placement."""
+@pytest.mark.parametrize("sent", [10_000, 9_999])
+def test_what_is_known_to_fit_is_not_judged_again(
+    sent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search that ends where it began goes on, and no prediction is spent on that placement; if
+    that sends less than what fits, it is another one."""
     graph, costs = _two_towers()
     problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
     hint, better = [number % 2 for number in range(len(graph.ops))], [0] * len(graph.ops)
@@ -355,7 +359,7 @@ def test_what_is_known_to_fit_is_not_judged_again(monkeypatch: pytest.MonkeyPatc
         found = peaks.units.project(hint if not begun else better)
         begun.append(found)
         status = Status.FEASIBLE if len(begun) == 1 else Status.OPTIMAL
-        return Solution(status=status, device_of=found)
+        return Solution(status=status, device_of=found, value=sent if len(begun) == 1 else 0.0)
 
     def find_overruns(device_of: Sequence[int]) -> list[int]:
         judged.append(tuple(device_of))
@@ -374,7 +378,7 @@ def test_what_is_known_to_fit_is_not_judged_again(monkeypatch: pytest.MonkeyPatc
     assert solution is not None
     assert solution.device_of == tuple(better)
     assert len(begun) == 2
-    assert tuple(hint) not in judged
+    assert (tuple(hint) in judged) == (sent < 10_000)
 
 
 def test_each_search_that_comes_out_above_a_cap_leaves_more() -> None:
