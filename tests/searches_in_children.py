@@ -62,11 +62,11 @@ def branch_all(request, tell):
 
 
 def bound_all_by_devices(request, tell):
-    """The bounds from how many devices it takes (with one entry more: from what each may hold),
-    found in some seconds each; with ``flaw``, a function that is put in the place of
-    ``module:name``."""
+    """The bounds from how many devices it takes (with one entry more: from what each may hold, in
+    the scale of what is known or in several), found in some seconds each; with ``flaw``, a function
+    that is put in the place of ``module:name``."""
     from placer.solving.bounds.device_counts import DeviceCountBound
-    from placer.solving.bounds.device_sets import DeviceSetBound
+    from placer.solving.bounds.device_sets import DeviceSetBound, bound_by_sets
 
     problems, steps, seconds, flaw, *kind = request
     if flaw is not None:
@@ -82,9 +82,11 @@ def bound_all_by_devices(request, tell):
     for seed, (problem, known_bytes) in enumerate(problems):
         bounds = []
         search = DeviceCountBound(problem, known_bytes, bounds.append, seed)
-        if kind:
-            search = DeviceSetBound(search, bounds.append)
-        search.run(time.time() + seconds, steps)
+        if kind == ["scales"]:
+            bound_by_sets(search, bounds.append, time.time() + seconds, steps)
+        else:
+            bound = DeviceSetBound(search, bounds.append) if kind else search
+            bound.run(time.time() + seconds, steps)
         answers.append(bounds)
     return answers
 

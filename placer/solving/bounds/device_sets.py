@@ -47,7 +47,7 @@ from placer.solving.search.unit_arrays import transfer_arrays
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetSchedule:
-    """How worths are looked for; bytes are shares of what the known placement sends."""
+    """How worths are looked for; bytes are shares of the scale."""
 
     regions: int = 24
     region_weight: float = 0.3  # of the largest device, at most
@@ -59,6 +59,9 @@ class SetSchedule:
     part: float = 0.3  # of the way, the others
     pruned_steps: int = 32  # after which sets that bounded nothing since are forgotten
     enough: float = 0.002  # less can be gained: the end
+    scales: int = 5  # each half of the next, of which the largest is what is known to be sent
+    scale_steps: int = 8  # to judge a scale by
+    scale_share: float = 0.08  # of the time, at most
 
 
 SCHEDULE = SetSchedule()
@@ -89,17 +92,46 @@ class _Worths(NamedTuple):
         return _Worths(*((1.0 - part) * a + part * b for a, b in zip(self, other, strict=True)))
 
 
+def bound_by_sets(
+    counts: DeviceCountBound, note_bound: Callable[[int], None], deadline: float, steps: int
+) -> int:
+    """The bound found until ``deadline``, in at most ``steps`` steps in the scale that a few steps
+    find the most in, then in larger ones: what is known to be sent may be many times the least, and
+    steps are too long then.
+
+    Raises ``OverflowError`` if prices do not fit into 64 bits.
+    """
+    share = SCHEDULE.scale_share * (deadline - time.time())
+    found: dict[int, int] = {}
+    for halvings in reversed(range(SCHEDULE.scales)):
+        tried = DeviceSetBound(counts, note_bound, counts.known >> halvings)
+        tried.run(time.time() + share, min(steps, SCHEDULE.scale_steps))
+        found[tried.known] = tried.bound
+    best = max(found, key=lambda scale: (found[scale], scale))
+    for scale in sorted(scale for scale in found if scale >= best):
+        further = DeviceSetBound(counts, note_bound, scale)
+        further.run(deadline, steps)
+        found[scale] = max(found[scale], further.bound)
+    return max(found.values())
+
+
 class DeviceSetBound:
     """The bound of the problem of ``counts``, whose bound ends the search where no more can be
-    gained; ``note_bound`` is called with every better one in bytes.
+    gained; ``note_bound`` is called with every better one in bytes.  None is above ``scale``, by
+    default what is known to be sent.
 
     Raises ``OverflowError`` if prices do not fit into 64 bits.
     """
 
-    def __init__(self, counts: DeviceCountBound, note_bound: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        counts: DeviceCountBound,
+        note_bound: Callable[[int], None],
+        scale: int | None = None,
+    ) -> None:
         self.counts = counts
         self.note_bound = note_bound
-        self.known = counts.known
+        self.known = counts.known if scale is None else scale
         self.count = len(counts.devices)
         self.bound = counts.bound
         self.hubs: Ints = np.zeros(0, np.int64)
@@ -219,7 +251,7 @@ class DeviceSetBound:
 
 
 class _Program:
-    """The linear program over worths and rates, in shares of what the known placement sends."""
+    """The linear program over worths and rates, in shares of the scale."""
 
     def __init__(self, bound: DeviceSetBound) -> None:
         self.bound = bound

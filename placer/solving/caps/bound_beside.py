@@ -19,9 +19,8 @@ _SEARCH = "placer.solving.transfer.transfer_process:search_bound"
 
 class BoundBeside:
     """The bound of ``problem`` for placements that spill what was asked for, sought for
-    ``seconds``; ``device_of`` is a placement that says how much there is to prove, which need not
-    keep the limits, and ``value`` the least known transfer of one that does: no bound is above
-    either."""
+    ``seconds``; ``device_of`` is a placement that says how much there is to prove, and ``value``
+    its transfer if it keeps all limits: no bound is above that."""
 
     def __init__(
         self,

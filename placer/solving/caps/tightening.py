@@ -15,7 +15,6 @@ some are reserved beyond the given ones, nothing is claimed.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -92,7 +91,7 @@ class _Rounds:
     - ``given`` is the problem, ``tightened`` what the next round solves.
     - ``best`` is the best placement that fits, ``last`` the last one that did not, with its
       ``overruns``; ``nearest`` is what the last search along the orders came to that found none.
-      ``untidied`` are layers dealt out as they are, ``by_sums`` those that only sums of bytes fit.
+      ``untidied`` are layers dealt out as they are.
     - ``proofs`` has what is proven, ``infeasible`` the proof that no placement fits.
     - ``proves_beside``: a bound is sought beside, once there is something to prove; not for
       rounds that only begin those of another objective.
@@ -128,7 +127,6 @@ class _Rounds:
         self.lifetimes: PossibleLifetimes | None = None
         self.nearest: Solution | None = None
         self.untidied: Solution | None = None
-        self.by_sums: Solution | None = None
         self.infeasible: Solution | None = None
         self.proves_beside = False
         self.best: Solution | None = None
@@ -210,17 +208,11 @@ class _Rounds:
         self.fit_by_transfer(SCHEDULE.fitting_share)
 
     def bound_beside(self, solution: Solution) -> None:
-        """Begins the search for a bound where the first round leaves much of it open: with what
-        sends least as the scale, since what was mended for its peaks may send many times that."""
+        """Begins the search for a bound where the first round leaves much of it open."""
+        known = (self.best or solution).device_of
         is_open = solution.status in (Status.FEASIBLE, Status.UNKNOWN)
-        if not self.proves_beside or not is_open:
-            return
-        found = (self.best or solution, self.by_sums)
-        dealt = [each for each in found if each is not None and each.device_of is not None]
-        known = min(dealt, key=lambda each: each.value or math.inf, default=None)
-        if known is not None and known.device_of is not None:
-            value = self.value
-            self.proofs.seek_beside(known.device_of, value, self.parameters, self.seconds_left())
+        if self.proves_beside and is_open and known is not None:
+            self.proofs.seek_beside(known, self.value, self.parameters, self.seconds_left())
 
     def sends_more(self, solution: Solution) -> bool:
         """Whether what was found need not be judged, since it sends more than what fits."""
@@ -448,7 +440,6 @@ class _Rounds:
         for _ in range(SCHEDULE.baseline_rounds):
             if rounds.best is None and rounds.go_on():
                 rounds.run()
-                self.by_sums = self.by_sums or rounds.last
         self.is_cut = self.is_cut or rounds.is_cut
         if rounds.best is not None:
             self.best = better(self.best, rounds.best)

@@ -117,9 +117,8 @@ def solve_along_orders(
         is_cut = is_cut or found.is_cut
         if found.device_of is None:
             break
-        is_known = known_bytes is not None and (found.value or 0.0) >= known_bytes
-        if is_known and found.device_of in begun_at:
-            share = 1.0  # nothing is better yet, and it is known to fit
+        if tries.is_known(found, begun_at, known_bytes):
+            share = 1.0  # nothing is better yet
             tries.seen.add(found.device_of)
             continue
         fits = tries.take(found)
@@ -169,6 +168,17 @@ class _Tries:
     def value(self) -> float:
         """Of the best."""
         return math.inf if self.best is None else self.best.value or 0.0
+
+    def is_known(
+        self, found: Solution, begun_at: Sequence[Sequence[int]], known_bytes: float | None
+    ) -> bool:
+        """Whether a placement of the units is known to keep the caps: the first search began there
+        and it sends no less than what is known to, or it is the best, judged and tidied."""
+        if known_bytes is not None and (found.value or 0.0) >= known_bytes:
+            return found.device_of in begun_at
+        best = None if self.best is None else self.best.device_of
+        is_open = found.status is not Status.OPTIMAL and best is not None
+        return is_open and self.peaks.units.project(best or ()) == found.device_of
 
     def seconds_left(self) -> float:
         """For the next search: the rest, no more than half unless one prediction takes longer, is

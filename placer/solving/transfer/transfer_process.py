@@ -15,7 +15,7 @@ from ortools.sat.python import cp_model
 
 from placer.solving.bounds.device_counts import SCHEDULE as PRICES
 from placer.solving.bounds.device_counts import DeviceCountBound
-from placer.solving.bounds.device_sets import DeviceSetBound
+from placer.solving.bounds.device_sets import bound_by_sets
 from placer.solving.process.cp_sat_run import cp_sat_solver, run_cp_sat
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
 from placer.solving.reduction.contraction import contract
@@ -155,7 +155,7 @@ def _bound_by_devices(
             deadline = began + SCHEDULE.first_devices_share * (deadline - began)
         else:
             until = began + SCHEDULE.sets_share * (deadline - began)
-            DeviceSetBound(counts, best.raise_bound).run(until, SCHEDULE.set_steps * steps)
+            bound_by_sets(counts, best.raise_bound, until, SCHEDULE.set_steps * steps)
             best.note_time(until)
         began = time.time()
         counts.run(deadline, steps)

@@ -91,6 +91,29 @@ def test_many_cheap_units_count_together() -> None:
     assert 0.6 * 12_000 < by_sets <= 12_000
 
 
+def test_what_is_known_may_be_many_times_the_least() -> None:
+    """Steps that are shares of it find little; those of a smaller scale find as much as if what is
+    known were the least, and no more than that."""
+    problem = mixture(24, 16, 8, 130)
+    known = 16 * 12_000
+    (coarse,) = bounds_by_sets([(problem, known)], steps=16)
+    ((*bounds,),) = in_a_child(
+        "bound_all_by_devices", ([(problem, known)], 16, 60.0, None, "scales")
+    )
+    assert max(bounds) > max(0.5 * 12_000, 1.2 * coarse)
+    assert max(bounds) <= 12_000
+
+
+def test_bounds_in_several_scales_are_below_the_least() -> None:
+    problems = solved(60)
+    known = [(problem, 5 * least) for problem, least in problems]
+    answers = in_a_child("bound_all_by_devices", (known, 24, 60.0, None, "scales"))
+    shares = [
+        max(bounds, default=0) / least for bounds, (_, least) in zip(answers, problems, strict=True)
+    ]
+    assert 0.5 < max(shares) <= 1.0
+
+
 def test_a_training_step_is_bounded_by_its_stages() -> None:
     (bound,) = bounds_by_sets([(hairpin(48, 8, 130), 12_000)], steps=96)
     assert 0.7 * 12_000 < bound <= 12_000

@@ -17,7 +17,6 @@ from placer.prediction.times.step_time import step_seconds
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps import proofs, tightening
-from placer.solving.caps.predictions import Predictions
 from placer.solving.caps.reservation import spread
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.caps.tightening import PeakFinder, solve_under_peaks
@@ -417,35 +416,6 @@ def test_of_a_large_program_the_search_along_the_orders_begins_at_the_layers(
     )
     assert begun[:3] == ["layers", ("bound", stages), stages]
     assert solution.device_of == together
-
-
-def test_layers_that_sums_fit_say_how_much_there_is_to_prove(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What is mended for its peaks may send many times that, and not even fit."""
-    problem, stages, _ = _chain(count := 6)
-    mended = tuple(op % 2 for op in range(count))
-    tried: list[Solution] = []
-    begun: list[object] = []
-
-    def solve(problem: PlacementProblem, *_: object, **__: object) -> Solution:
-        found = mended if tried else stages
-        value = value_of(problem, found)
-        tried.append(Solution(status=Status.FEASIBLE, device_of=found, value=value))
-        return tried[-1]
-
-    monkeypatch.setattr(tightening, "solve", solve)
-    predict = Predictions(
-        lambda _: [DevicePeak(peak_bytes=count + 1, moment={0: 1})] * 2, problem.capacity_bytes
-    )
-    rounds = tightening._Rounds(problem, predict, QUICK, DEFAULT_SOLVER)
-    rounds.proves_beside = True
-    monkeypatch.setattr(rounds.proofs, "seek_beside", lambda *given: begun.append(given[:2]))
-    rounds.try_baseline("layers", QUICK)
-    assert len(tried) > 1
-    assert rounds.last is tried[-1]
-    rounds.bound_beside(tried[-1])
-    assert begun == [(stages, None)]
 
 
 def test_with_one_accelerator_sums_come_before_the_search_along_the_orders(

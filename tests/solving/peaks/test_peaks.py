@@ -381,6 +381,40 @@ def test_what_is_known_to_fit_is_not_judged_again(
     assert (tuple(hint) in judged) == (sent < 10_000)
 
 
+def test_the_best_is_tidied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that comes to it again goes on, with all of the time that is left."""
+    graph, costs = _two_towers()
+    problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
+    apart, together = [number % 2 for number in range(len(graph.ops))], [0] * len(graph.ops)
+    tidied: list[Sequence[int]] = []
+    begun: list[float] = []
+
+    def search(_search, peaks: PeakProblem, _known, _parameters, seconds) -> Solution:
+        begun.append(seconds)
+        found = peaks.units.project(apart if len(begun) < 4 else together)
+        status = Status.FEASIBLE if len(begun) < 4 else Status.OPTIMAL
+        return Solution(status=status, device_of=found, value=1.0)
+
+    def tidy_within(_problem, found, _judge, _is_late):
+        tidied.append(found)
+        return tuple(found), [-1, -1, -1]
+
+    monkeypatch.setattr(peaks_solver, "search_in_child", search)
+    monkeypatch.setattr(peaks_solver, "tidy_within", tidy_within)
+    solution = solve_along_orders(
+        problem,
+        StepPeaks(graph, costs, problem).possible_lifetimes(),
+        lambda _: [-1, -1, -1],
+        SolverParameters(),
+        clock.monotonic() + 30.0,
+        None,
+    )
+    assert solution is not None
+    assert solution.device_of == tuple(together)
+    assert tidied == [tuple(apart), tuple(together)]
+    assert begun[1] < begun[2] == pytest.approx(begun[3], rel=0.01)
+
+
 def test_each_search_that_comes_out_above_a_cap_leaves_more() -> None:
     """Of the cap of the device that is above, by the same gap: 15% of it more, then as much
     again."""
