@@ -260,7 +260,7 @@ def depthwise_filter_gradient_work(info: OpInfo) -> Work:
     """The forward convolution's flops, and the gradient of every image, its channels filled up to
     whole vectors, with one more for what is being added (``depthwise_conv_grad_op.cc``)."""
     convolution = _convolution(info)
-    *window, channels, multiplier = convolution.filter_shape
+    *window, channels, multiplier = (1, 1, *convolution.filter_shape)
     size = _element_bytes(info)
     vectors = -(-channels * multiplier * size // _VECTOR_BYTES)
     return replace(
