@@ -77,7 +77,7 @@ class StepLayout:
 
     - ``variables``: those that it updates or reads.
     - ``items``: the value that it puts into a list; ``item_counts``: into how many it cuts one.
-    - ``temporary_chunks``: what of that it asks for before its outputs.
+    - ``temporary_chunks``: what of its temporary bytes it asks for before its outputs.
     - ``temporary_samples``: what it takes in several executions, where they differ.
     - ``workspace_bytes``: what it takes besides where it can be had.
     - ``idle``: it only says where something lasting is: a constant, a handle, a variable that

@@ -94,25 +94,21 @@ class _Worths(NamedTuple):
 
 def bound_by_sets(
     counts: DeviceCountBound, note_bound: Callable[[int], None], deadline: float, steps: int
-) -> int:
-    """The bound found until ``deadline``, in at most ``steps`` steps in the scale that a few steps
-    find the most in, then in larger ones: what is known to be sent may be many times the least, and
-    steps are too long then.
+) -> None:
+    """Looks for a bound until ``deadline``, in at most ``steps`` steps in the scale that a few
+    steps find the most in, then in larger ones: what is known to be sent may be many times the
+    least, and steps are too long then.
 
     Raises ``OverflowError`` if prices do not fit into 64 bits.
     """
     share = SCHEDULE.scale_share * (deadline - time.time())
-    found: dict[int, int] = {}
+    tried = []
     for halvings in reversed(range(SCHEDULE.scales)):
-        tried = DeviceSetBound(counts, note_bound, counts.known >> halvings)
-        tried.run(time.time() + share, min(steps, SCHEDULE.scale_steps))
-        found[tried.known] = tried.bound
-    best = max(found, key=lambda scale: (found[scale], scale))
-    for scale in sorted(scale for scale in found if scale >= best):
-        further = DeviceSetBound(counts, note_bound, scale)
-        further.run(deadline, steps)
-        found[scale] = max(found[scale], further.bound)
-    return max(found.values())
+        tried.append(DeviceSetBound(counts, note_bound, counts.known >> halvings))
+        tried[-1].run(time.time() + share, min(steps, SCHEDULE.scale_steps))
+    best = max(tried, key=lambda each: (each.bound, each.known))
+    for each in tried[tried.index(best) :]:
+        each.run(deadline, steps)
 
 
 class DeviceSetBound:

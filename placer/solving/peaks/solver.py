@@ -176,9 +176,9 @@ class _Tries:
         and it sends no less than what is known to, or it is the best, judged and tidied."""
         if known_bytes is not None and (found.value or 0.0) >= known_bytes:
             return found.device_of in begun_at
-        best = None if self.best is None else self.best.device_of
-        is_open = found.status is not Status.OPTIMAL and best is not None
-        return is_open and self.peaks.units.project(best or ()) == found.device_of
+        if found.status is Status.OPTIMAL or self.best is None or self.best.device_of is None:
+            return False
+        return self.peaks.units.project(self.best.device_of) == found.device_of
 
     def seconds_left(self) -> float:
         """For the next search: the rest, no more than half unless one prediction takes longer, is

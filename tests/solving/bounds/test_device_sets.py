@@ -97,9 +97,7 @@ def test_what_is_known_may_be_many_times_the_least() -> None:
     problem = mixture(24, 16, 8, 130)
     known = 16 * 12_000
     (coarse,) = bounds_by_sets([(problem, known)], steps=16)
-    ((*bounds,),) = in_a_child(
-        "bound_all_by_devices", ([(problem, known)], 16, 60.0, None, "scales")
-    )
+    (bounds,) = in_a_child("bound_all_by_devices", ([(problem, known)], 16, 60.0, None, "scales"))
     assert max(bounds) > max(0.5 * 12_000, 1.2 * coarse)
     assert max(bounds) <= 12_000
 
