@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ SESSION_HOST = f"/job:{CLIENT_JOB}/task:0/device:CPU:0"
 
 TIME_LIMIT_SECONDS = 60.0
 _PROBE_SECONDS = 2.0
+_RECONNECT_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
 
 _LOG = logging.getLogger(__name__)
@@ -153,6 +155,7 @@ class ClusterSession:
         # runs once: at close(), or before the interpreter goes, which no thread may outlive
         self._end = weakref.finalize(self, _end_session, self.session, self.addresses)
         self._in_time(lambda: require_devices(mine, self.session.list_devices()))
+        self._in_time(lambda: _reach_each_other(self.addresses, target, config))
 
     def _in_time(self, call: Callable[[], Any]) -> Any:
         return call_in_time(call, self.addresses, self.time_limit_seconds)
@@ -174,6 +177,33 @@ class ClusterSession:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _reach_each_other(addresses: Addresses, target: str, config: Any) -> None:
+    """Returns when a value of every task reached every other.
+
+    For up to a second after a server is back those that looked for it meanwhile still fail with
+    ``UnavailableError`` (TensorFlow's channels try again once a second).
+    """
+    with tf.Graph().as_default() as graph:
+        tasks = [f"/job:{job}/task:{task}" for job in addresses for task in addresses[job]]
+        values, sums = [], []
+        for task in tasks:
+            with tf.device(f"{task}/device:CPU:0"):
+                values.append(tf.random.uniform([]))
+        for task in tasks:
+            with tf.device(f"{task}/device:CPU:0"):
+                sums.append(tf.add_n(values).op)
+    end = time.monotonic() + _RECONNECT_SECONDS
+    with tf.compat.v1.Session(target, graph, config) as session:
+        while True:
+            try:
+                session.run(sums)
+                return
+            except tf.errors.UnavailableError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
 
 
 def _end_session(session: Any, addresses: Addresses) -> None:

@@ -20,8 +20,10 @@ _LAUNCH = 20_000
 _SENT_BYTE = 8
 _MESSAGE = 15 * _LAUNCH
 _HELD = 0.5
+_BUSY = (0, 0, 1, 8)
 """What a core computes while it moves a byte; what it could move while an op is launched, while a
-byte is sent from process to process, and while a message is; how many are held until they arrive.
+byte is sent from process to process, and while a message is; how many are held until they arrive;
+how long who sends may be busy, of the time until it is there.
 Only what is done first depends on it, and how long each op, each message and all of a process take
 is drawn."""
 
@@ -48,6 +50,7 @@ def separate_orders(
         sending = [link * second * 2 ** rng.uniform(-2, 2) for second in sent]
         held = [rng.random() < _HELD for _ in sent]
         successors = successors_in(prepared, seed)
-        durations = Durations(seconds, sending, held)
+        busy = [rng.choice(_BUSY) * second for second in sending]
+        durations = Durations(seconds, sending, busy, held)
         orders.append(run_separately(prepared, successors, process_of, durations))
     return orders

@@ -14,6 +14,8 @@ first::
     CPU:1   |-a-|-b-|    a put its sending aside, since b comes after it in the graph: b is sent
     CPU:2                 first
 
+Who sends may write to the socket itself, and so be busy until after the answer has arrived.
+
 So a process may hold what it received for long, and what it made before.  A tensor that is sent is
 held where it is until it is written to a socket, which is as it is sent or as it arrives.
 ``Schedule`` of Eigen's ``NonBlockingThreadPool.h`` (``PushBack`` where the caller is no thread of
@@ -52,11 +54,13 @@ class SeparateOrder(NamedTuple):
 
 
 class Durations(NamedTuple):
-    """By op: the ``seconds`` that it takes, those of ``sending`` what it computes, and whether that
-    is ``held`` so long, or only until that begins."""
+    """By op: the ``seconds`` that it takes, those of ``sending`` what it computes, those that the
+    process is ``busy`` with that, and whether that is ``held`` until it is there, or only until it
+    is sent."""
 
     seconds: Sequence[float]
     sending: Sequence[float]
+    busy: Sequence[float]
     held: Sequence[bool]
 
 
@@ -100,8 +104,8 @@ class _Send(NamedTuple):
 
 class _Run:
     """A step: ``order``, ``lasts`` and ``passages`` as in :class:`SeparateOrder`.  ``sends`` have
-    the numbers after those of ops.  ``events`` are (when, number, the op that is done or the
-    send that arrives)."""
+    the numbers after those of ops.  ``events`` are (when, number, the op that is done, the send
+    that arrives, or what is negative for the process that has sent)."""
 
     def __init__(
         self,
@@ -120,6 +124,7 @@ class _Run:
         self.events: list[tuple[float, int, int]] = []
         self.count = 0
         self.processes = {name: _Process() for name in dict.fromkeys(process_of)}
+        self.numbers = {name: number for number, name in enumerate(self.processes)}
         first: dict[str, list[int]] = {}
         for op in successors[len(graph.names)]:
             first.setdefault(process_of[op], []).append(op)
@@ -129,35 +134,44 @@ class _Run:
             self._start(process, 0.0)
         while self.events:
             now, _, task = heapq.heappop(self.events)
-            if task < len(process_of):
+            if task < 0:
+                self._free(list(self.processes.values())[-1 - task], now)
+            elif task < len(process_of):
                 self._finish(task, now)
             else:
                 self._arrive(self.sends[task - len(process_of)], now)
 
     def _start(self, process: _Process, now: float) -> None:
-        """Sends what comes first, which takes no time, and starts the next op, if the process has
-        any and is free."""
+        """Sends what comes first, and starts the next op, if the process has any and is free."""
         while not process.is_busy and (task := process.next_task()) is not None:
             if task < len(self.process_of):
                 process.is_busy, process.position = True, self._append(task)
                 seconds = 0.0 if self.inexpensive[task] else self.durations.seconds[task]
                 self._at(now + seconds, task)
             else:
-                self._send(task, now)
+                process.is_busy = self._send(task, now)
 
-    def _send(self, task: int, now: float) -> None:
-        """What the op computed is on its way, and either held until it is there or given away."""
+    def _send(self, task: int, now: float) -> bool:
+        """What the op computed is on its way, and either held until it is there or given away;
+        returns whether that keeps the process busy."""
         op, target, _ = self.sends[task - len(self.process_of)]
         if not self.durations.held[op]:
             self.passages[self._append(op)] = Passage(target, leaves=True, arrives=False)
         self._at(now + self.durations.sending[op], task)
+        if busy := self.durations.busy[op]:
+            self._at(now + busy, -1 - self.numbers[self.process_of[op]])
+        return busy > 0
 
     def _finish(self, op: int, now: float) -> None:
         """Notifies the consumers, for those of another process what sends to it."""
         process = self.processes[self.process_of[op]]
         self.lasts[process.position] = len(self.order) - 1
-        process.is_busy = False
         self._notify(self._with_sends(op), process)
+        self._free(process, now)
+
+    def _free(self, process: _Process, now: float) -> None:
+        """The process goes on."""
+        process.is_busy = False
         self._start(process, now)
 
     def _with_sends(self, op: int) -> list[int]:

@@ -10,12 +10,13 @@ from placer.prediction.step.executor import prepare, run_once, successors_in
 from placer.prediction.step.separate_executors import Durations, Passage, run_separately
 
 
-def _run(graph, process_of, seconds=(), sending=(), seed=0, *, held=True):
+def _run(graph, process_of, seconds=(), sending=(), busy=(), seed=0, *, held=True):
     prepared = prepare(graph)
     took = [dict(seconds).get(name, 1.0) for name in prepared.names]
     sent = [dict(sending).get(name, 0.0) for name in prepared.names]
     where = [process_of(name) for name in prepared.names]
-    durations = Durations(took, sent, [held] * len(sent))
+    kept = [dict(busy).get(name, 0.0) for name in prepared.names]
+    durations = Durations(took, sent, kept, [held] * len(sent))
     return run_separately(prepared, successors_in(prepared, seed), where, durations)
 
 
@@ -52,6 +53,20 @@ def test_what_was_received_first_is_read_first():
     graph = draw("b", "s1 -> s2 -> s3", "s1 -> r1", "s2 -> r2", "s3 -> r3")
     names = _run(graph, _by_letter, {"b": 9.0}, {"s2": 3.0}).names
     assert [name for name in names if name[0] == "r"] == ["r1", "r3", "r2"]
+
+
+def test_who_sends_may_be_busy_until_the_answer_is_there():
+    """Where b1 is sent at once, b2 and b3 run before s1 is there; where that takes long, s1 is
+    there before b2 begins, so that r is ready as soon as b3.
+
+    CPU:1       .-> s1 -.
+    CPU:2   b1 -~~~~~~~~'~ b2 -> b3, r
+    """
+    graph = draw("b1 -> b2, s1", "b2 -> b3, r", "s1 -> r")
+    at_once = _run(graph, _by_letter, {"s1": 5.0})
+    slowly = _run(graph, _by_letter, {"s1": 5.0}, busy={"b1": 9.0})
+    assert at_once.names == ("b1", "b2", "b1", "s1", "b3", "s1", "r")
+    assert slowly.names == ("b1", "b1", "s1", "s1", "b2", "r", "b3")
 
 
 def test_what_is_sent_is_put_aside_where_something_comes_after_it():
@@ -102,7 +117,8 @@ def test_every_op_runs_once_after_what_it_reads(pairs, processes, seed):
         return f"CPU:{int(name[1:]) * 5 % 7 % processes}"
 
     took = {f"n{n}": 1 + (n * 7 + seed) % 5 for n in range(12)}
-    names, lasts, passages = _run(graph, process_of, took, took, seed, held=seed % 2 == 0)
+    busy = {name: seconds - 2 for name, seconds in took.items() if seconds > 2}
+    names, lasts, passages = _run(graph, process_of, took, took, busy, seed, held=seed % 2 == 0)
     starts = [name for at, name in enumerate(names) if at not in passages]
     assert sorted(starts) == sorted(graph.ops)
     position = {name: at for at, name in reversed([*enumerate(names)])}
