@@ -153,8 +153,8 @@ class Graph:
             for sample, order in enumerate(steps.orders[:_ORDERS_OF_NEEDS])
         ]
         requests += [
-            find_allocations(memory, names, sample, lasts)
-            for sample, (names, lasts) in enumerate(steps.concurrent_orders)
+            find_allocations(memory, threaded.order.names, sample, threaded.order.lasts)
+            for sample, threaded in enumerate(steps.threaded_steps)
         ]
         needs = [find_need(asked[DEVICE], growth=False).need_bytes for asked in requests]
         return Planned(

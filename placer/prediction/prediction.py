@@ -49,7 +49,7 @@ def predict(
         steps = PossibleSteps(graph, costs, accelerated=uses_accelerator(names))
         step, orders = steps.memory(placement, names, host), steps.orders
         started = steps.started_orders if with_needs else []
-        concurrent = steps.concurrent_orders if with_needs else []
+        concurrent = steps.threaded_steps if with_needs else []
     else:
         step = StepMemory(graph, costs, placement, names, host)
         orders = started = [checked_order(graph, order)]

@@ -79,12 +79,12 @@ def find_allocations(
     """
     layout = step.layout if sample is None else step.layout.sampled(sample)
     numbers = step.numbers(order)
-    simulation = _Requests(layout, numbers, step.resident, step.device_names, lasts, passages)
+    simulation = Requests(layout, numbers, step.resident, step.device_names, lasts, passages)
     simulation.run()
     found = simulation.finished()
     for name, peak_bytes in step.peaks_of(simulation).items():
         found[name].peak_bytes = peak_bytes
-        found[name].kept = _as_written(step, simulation.kept, name, sample or 0)
+        found[name].kept = as_written(step, simulation.kept, name, sample or 0)
     return found
 
 
@@ -93,7 +93,7 @@ def peaks_in(asked: Mapping[str, Allocations]) -> dict[str, int]:
     return {name: allocations.peak_bytes for name, allocations in asked.items()}
 
 
-def _as_written(
+def as_written(
     step: StepMemory, chunk_of: Mapping[str, int], device: str, sample: int
 ) -> list[int]:
     """The chunks of what lasts on ``device`` in the order in which they are asked for."""
@@ -105,7 +105,7 @@ def _as_written(
     return variables + constants
 
 
-class _Requests(Changes):
+class Requests(Changes):
     """The simulation of a step that writes down every request; ``chunk_of`` has the chunk that
     every variable is in, ``kept`` where it was before the step."""
 

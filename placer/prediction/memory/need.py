@@ -19,7 +19,7 @@ since what is kept moves, and regions that were added stay.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -36,12 +36,12 @@ from placer.prediction.memory.allocator import (
 
 _Watch = Callable[[int, int], None]
 
-_MOST_STEPS = 3
+MOST_STEPS = 3
 _RESOLUTION = 0.002
 _FEWEST_BYTES = 1 << 12
 """Limits are tried until what is open is this share of the least, or so little."""
 
-_LARGER = (0.02, 0.04, 0.06, 0.08, 0.1)
+LARGER = (0.02, 0.04, 0.06, 0.08, 0.1)
 """By how much those limits are larger that have to serve in growth, too."""
 
 _SNAPSHOT_SHARE = 0.02
@@ -97,7 +97,7 @@ def peak_in_use(allocations: Allocations, kept: KeptChunks) -> int:
 
 def serves(allocations: Allocations, limit_bytes: int, *, growth: bool) -> bool:
     """Whether an allocator with this limit serves the steps."""
-    return _State(Allocator(limit_bytes=limit_bytes, growth=growth)).run(allocations)
+    return AllocatorState(Allocator(limit_bytes=limit_bytes, growth=growth)).run(allocations)
 
 
 def _least_that_serves(unlimited: _Unlimited, near: int) -> tuple[int, Allocator]:
@@ -135,7 +135,7 @@ def _bisect(unlimited: _Unlimited, fails: int, likely: list[int]) -> tuple[int, 
 
 def _larger_that_fails(unlimited: _Unlimited, limit: int, served: Allocator) -> int | None:
     """The largest of the larger limits that are tried in growth and do not serve."""
-    shares = reversed(_LARGER if served.growth else ())
+    shares = reversed(LARGER if served.growth else ())
     larger = (rounded_bytes(int(limit * (1 + share))) for share in shares)
     return next((each for each in larger if unlimited.under(each) is None), None)
 
@@ -173,7 +173,7 @@ def _asked_for_by(allocations: Allocations, request: int) -> tuple[int, int]:
 
 
 @dataclass(slots=True)
-class _State:
+class AllocatorState:
     """An allocator in the midst of a step: event number ``index`` of step number ``step`` is the
     next (step -1: what is kept); ``address`` has the chunks in use, ``before`` what was free as the
     step began."""
@@ -184,13 +184,13 @@ class _State:
     index: int = 0
     starts: tuple[object, ...] = ()
 
-    def copy(self, limit_bytes: int) -> _State:
+    def copy(self, limit_bytes: int) -> AllocatorState:
         """The same state under another limit."""
         allocator = self.allocator.copy(limit_bytes)
-        return _State(allocator, dict(self.address), self.step, self.index, self.starts)
+        return AllocatorState(allocator, dict(self.address), self.step, self.index, self.starts)
 
     def run(
-        self, allocations: Allocations, watch: _Watch | None = None, steps: int = _MOST_STEPS
+        self, allocations: Allocations, watch: _Watch | None = None, steps: int = MOST_STEPS
     ) -> bool:
         """Runs to the end, if memory suffices; ``watch`` is called with the number of each event
         that asks for a chunk, and with the size."""
@@ -206,20 +206,20 @@ class _State:
                     if watch is not None:
                         watch(index, sizes[event])
                     address[event] = allocate(sizes[event])
-                if self._next_step(allocations):
+                if self.next_step(allocations.moved):
                     return True
         except OutOfMemoryError:
             return False
         return True
 
-    def _next_step(self, allocations: Allocations) -> bool:
-        """Goes to the next step; says whether that will be as one before."""
+    def next_step(self, moved: Mapping[int, int]) -> bool:
+        """Goes to the next step, what is kept being where it ``moved``; says whether that will be
+        as one before."""
         if self.step >= 0:
-            moved = [(kept, self.address.pop(chunk)) for kept, chunk in allocations.moved.items()]
-            self.address.update(moved)
+            self.address.update([(kept, self.address.pop(chunk)) for kept, chunk in moved.items()])
         allocator = self.allocator
         regions = [*allocator.regions] if allocator.growth else []  # else one up to the limit
-        moving = [self.address[kept] for kept in allocations.moved]
+        moving = [self.address[kept] for kept in moved]
         start = regions, dict(allocator.in_use), moving
         is_known = start in self.starts
         self.starts = (*self.starts, start)
@@ -232,7 +232,7 @@ class KeptChunks:
     all orders; until then no limit from ``indifferent_bytes`` on makes a difference."""
 
     def __init__(self, allocations: Allocations, *, growth: bool) -> None:
-        self.state = _State(Allocator(growth=growth))
+        self.state = AllocatorState(Allocator(growth=growth))
         self.indifferent_bytes = 0
         self.state.run(allocations, self._watch, steps=0)
 
@@ -256,7 +256,7 @@ class _Unlimited:
         self.indifferent_bytes = kept.indifferent_bytes
         self.state = kept.state.copy(UNLIMITED_BYTES)
         self.snapshots = [
-            (0, _State(Allocator(growth=growth))),
+            (0, AllocatorState(Allocator(growth=growth))),
             (kept.indifferent_bytes, kept.state),
         ]
         self.apart = 0 if growth else int(_SNAPSHOT_SHARE * self.least_bytes)

@@ -17,7 +17,7 @@ from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange
 from placer.prediction.step.executor import prepare, run_once, run_reversed, successors_in
 from placer.prediction.step.routes import is_cpu
-from placer.prediction.step.thread_pool import ConcurrentOrder, run_on_threads
+from placer.prediction.step.thread_pool import ThreadedStep
 
 _FEWEST_ORDERS = 2
 _MOST_ORDERS = 32
@@ -82,9 +82,9 @@ def _usual_orders(graph: OpGraph) -> list[tuple[str, ...]]:
     return _orders(graph, accelerated=False)
 
 
-def concurrent_orders(
+def threaded_steps(
     graph: OpGraph, costs: Mapping[str, OpCost], *, laid_out: int = 0
-) -> list[ConcurrentOrder]:
+) -> list[ThreadedStep]:
     """How the ops of ``graph`` may overlap on a CPU; the same at every call.
 
     TensorFlow runs as many ops at once as there are cores: mostly two here, which is the least, and
@@ -102,15 +102,21 @@ def concurrent_orders(
     for seed in range(count):
         rng = random.Random(seed)
         drawn = [second * 2 ** rng.uniform(-1, 1) for second in seconds]
-        threads = _MOST_THREADS if seed % 4 == 3 else _THREADS
-        found.append(run_on_threads(prepared, successors_in(prepared, seed), drawn, threads, rng))
+        step = ThreadedStep(
+            graph=prepared,
+            successors=successors_in(prepared, seed),
+            seconds=drawn,
+            threads=_MOST_THREADS if seed % 4 == 3 else _THREADS,
+            race=rng,
+        )
+        found.append(step)
     return found
 
 
 def started_orders(
-    graph: OpGraph, concurrent: Sequence[ConcurrentOrder], *, laid_out: int = 0
+    graph: OpGraph, threaded: Sequence[ThreadedStep], *, laid_out: int = 0
 ) -> list[tuple[str, ...]]:
-    """The orders in which the threads of ``concurrent`` start the ops, as many as are affordable.
+    """The orders in which the threads of ``threaded`` start the ops, as many as are affordable.
 
     One thread alone goes on with what it put aside last, and may come to what it put aside first
     after everything else; where there are two, the other one takes that (``Steal`` of Eigen's
@@ -118,7 +124,7 @@ def started_orders(
     :func:`executor_orders`.
     """
     count = max(_affordable_orders(graph, laid_out), _FEWEST_ORDERS)
-    found = [names for names, _ in concurrent[:count]]
+    found = [step.order.names for step in threaded[:count]]
     return [*found, run_reversed(prepare(graph))] if laid_out else found
 
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import ceil
 from statistics import median_low
 
 from placer.prediction.memory.allocations import Allocations, find_allocations
 from placer.prediction.memory.allocator import rounded_bytes
-from placer.prediction.memory.need import KeptChunks, Need, find_need, peak_in_use, serves
+from placer.prediction.memory.need import LARGER, KeptChunks, Need, find_need, peak_in_use, serves
 from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.memory.waiting import least_limit, serves_waiting
 from placer.prediction.metrics import MemoryNeed
 from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.step.routes import is_cpu
-from placer.prediction.step.thread_pool import ConcurrentOrder
+from placer.prediction.step.thread_pool import ThreadedStep
 
 _TYPICAL = 3
-"""So many of the orders in which ops overlap are followed under limits: all with two threads."""
+"""So many of the orders in which ops overlap are followed under limits in large graphs: all with
+two threads."""
+
+_MOST_OPS_WAITING = 10_000
+"""It is followed how ops wait in graphs of so many: that takes seconds."""
 
 _UNKNOWN_IN_GROWTH = 0.05
 _UNKNOWN_IN_ONE_REGION = 0.01
@@ -35,16 +41,16 @@ def requests_along(
 def needs_along(
     step: StepMemory,
     requests: Sequence[Mapping[str, Allocations]],
-    concurrent: Sequence[ConcurrentOrder] = (),
+    threaded: Sequence[ThreadedStep] = (),
     devices: Collection[str] | None = None,
 ) -> dict[str, MemoryNeed]:
     """What the allocators of all devices, or of those named, need for the ``requests`` along each
     order.
 
     That of a CPU grows, that of a GPU takes one region: what TensorFlow does unless told otherwise.
-    More is in use where ops run at once, as in ``concurrent``.  Not all of it is needed, since an
-    op waits until another has given back (``AllocatorRetry``), but what two ops hold that both wait
-    is: what they need along a typical one of these orders is one of those that may be.  The ops of
+    More is in use where ops run at once, as in ``threaded`` steps.  Not all of it is needed, since
+    an op waits until another has given back (:mod:`placer.prediction.memory.waiting`).  Where that
+    takes long to follow, a typical one of these orders counts, without waiting.  The ops of
     iterations that run at once are small and do not wait, but what they keep lies strewn over all
     regions: where loops are laid out, what is needed along each of these orders may be."""
     devices = requests[0] if devices is None else devices
@@ -58,8 +64,8 @@ def needs_along(
     at_once: dict[str, list[Need]] = {name: [] for name in devices}
     in_use: dict[str, list[int]] = {name: [] for name in devices}
     under_limits = followed_under_limits(step)
-    for sample, (names, lasts) in enumerate(concurrent):
-        asked = find_allocations(step, names, sample, lasts)
+    for sample, concurrent in enumerate(threaded):
+        asked = find_allocations(step, concurrent.order.names, sample, concurrent.order.lasts)
         for name, allocations in ((name, asked[name]) for name in devices):
             there = kept_as(name, allocations)
             in_use[name].append(peak_in_use(allocations, there))
@@ -73,8 +79,12 @@ def needs_along(
             need = find_need(along[name], growth=is_cpu(name), kept=there, near=near)
             found[name].append(need)
     for name, needs in at_once.items():
-        median = sorted(needs, key=lambda need: need.need_bytes)[len(needs) // 2 :][:1]
-        found[name] += needs if step.owner else median
+        if step.owner:
+            found[name] += needs
+        elif _is_followed_waiting(step):
+            found[name] += _waiting(step, threaded, name, needs, found[name])
+        else:
+            found[name] += sorted(needs, key=lambda need: need.need_bytes)[len(needs) // 2 :][:1]
     return {
         name: _over_orders(
             needs,
@@ -86,6 +96,32 @@ def needs_along(
         )
         for name, needs in found.items()
     }
+
+
+def _waiting(
+    step: StepMemory,
+    threaded: Sequence[ThreadedStep],
+    name: str,
+    needs: Sequence[Need],
+    known: Sequence[Need],
+) -> list[Need]:
+    """The ``needs`` of a device where ops wait: those that are above what is ``known``.
+
+    The largest comes first; what it needs is enough for most others.  Larger limits that have to
+    serve in growth, too, are tried along all orders in turns."""
+    high, growth = max(need.need_bytes for need in known), is_cpu(name)
+    found = list(needs)
+    above = [sample for sample, need in enumerate(needs) if need.need_bytes > high]
+    above.sort(key=lambda sample: -needs[sample].need_bytes)
+    for turn, sample in enumerate(above):
+        if needs[sample].need_bytes <= high:
+            break
+        concurrent = threaded[sample]
+        serves = partial(serves_waiting, step, concurrent, name, sample=sample, growth=growth)
+        larger = LARGER[turn % len(LARGER) :][:1] if turn else LARGER
+        high = least_limit(serves, high, needs[sample].need_bytes, larger if growth else ())
+        found[sample] = replace(needs[sample], need_bytes=high)
+    return found
 
 
 def with_orders_ahead(
@@ -103,8 +139,13 @@ def with_orders_ahead(
 
 
 def followed_under_limits(step: StepMemory) -> int | None:
-    """How many of the orders in which ops overlap, ``None`` for all: where loops are laid out."""
-    return None if step.owner else _TYPICAL
+    """How many of the orders in which ops overlap, ``None`` for all: where loops are laid out, or
+    it is followed how ops wait."""
+    return None if step.owner or _is_followed_waiting(step) else _TYPICAL
+
+
+def _is_followed_waiting(step: StepMemory) -> bool:
+    return len(step.graph.ops) <= _MOST_OPS_WAITING
 
 
 def _at_least(known: MemoryNeed, asked: Allocations) -> MemoryNeed:

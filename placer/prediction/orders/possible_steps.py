@@ -13,16 +13,16 @@ from placer.prediction.costs.op_costs import estimate_body_costs
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange, Transfer
 from placer.prediction.orders.execution_orders import (
-    concurrent_orders,
     executor_orders,
     peaks_along,
     ranges_of_peaks,
     started_orders,
+    threaded_steps,
     uses_accelerator,
 )
 from placer.prediction.orders.running_ahead import orders_running_ahead
 from placer.prediction.step.loop_bodies import lay_out_control_flow
-from placer.prediction.step.thread_pool import ConcurrentOrder
+from placer.prediction.step.thread_pool import ThreadedStep
 
 _MOST_OPS = 50_000
 """Loops that would make a graph larger stay one op: what their iterations hold is then followed
@@ -84,15 +84,15 @@ class PossibleSteps:
         which several threads start the ops."""
         if self.accelerated:
             return self.orders
-        return started_orders(self.graph, self.concurrent_orders, laid_out=len(self.owner))
+        return started_orders(self.graph, self.threaded_steps, laid_out=len(self.owner))
 
     @cached_property
-    def concurrent_orders(self) -> list[ConcurrentOrder]:
+    def threaded_steps(self) -> list[ThreadedStep]:
         """How the ops of ``graph`` may overlap; not at all with accelerators, whose kernels are
         launched one after another."""
         if self.accelerated:
             return []
-        return concurrent_orders(self.graph, self.costs, laid_out=len(self.owner))
+        return threaded_steps(self.graph, self.costs, laid_out=len(self.owner))
 
     def running_ahead(
         self, step: StepMemory, cluster: Cluster, transfers: Sequence[Transfer] | None = None

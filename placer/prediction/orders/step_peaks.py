@@ -120,7 +120,7 @@ class StepPeaks:
                 over[name] = max(need_bytes, caps[name] + 1, highest[name])
         if over or is_above or not close:
             return over
-        concurrent = self.steps.concurrent_orders[: followed_under_limits(step)]
+        concurrent = self.steps.threaded_steps[: followed_under_limits(step)]
         requests = [
             known.get(sample) or find_allocations(step, order, sample)
             for sample, order in enumerate(started)

@@ -7,8 +7,8 @@ put aside, then what another thread put aside first.
     thread 2        conv_grad_filter ------------>  apply ->         stolen as soon as it was ready
 
 So kernels that take much memory for themselves take it at the same time: what is in use is more
-than one op after another would have.  ``Schedule``, ``Steal`` and ``PopBack`` of Eigen's
-``NonBlockingThreadPool.h``.
+than one op after another would have, unless a gate lets one of them wait.  ``Schedule``, ``Steal``
+and ``PopBack`` of Eigen's ``NonBlockingThreadPool.h``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from __future__ import annotations
 import heapq
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from placer.prediction.step.executor import ExecutorGraph
@@ -34,6 +36,47 @@ class ConcurrentOrder(NamedTuple):
     lasts: tuple[int, ...]
 
 
+class Gate:
+    """What lets ops begin; this one lets all of them."""
+
+    def start(self, op: int) -> bool:  # noqa: ARG002 (a gate that is always open)
+        """Whether the op, which a thread has taken, goes on at once; else the thread waits."""
+        return True
+
+    def finish(self, op: int) -> Iterable[int]:  # noqa: ARG002
+        """The op is done: those that waited and go on now."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadedStep:
+    """The ops as so many ``threads`` start them, if each op takes ``seconds`` and notifies its
+    consumers in the order of ``successors``.
+
+    Of ops that start at the same moment that of the thread that was busy is the first.  In a
+    ``race`` one of those that others took comes before it now and then: it is a matter of
+    microseconds how soon they wake up.
+    """
+
+    graph: ExecutorGraph
+    successors: Sequence[Sequence[int]]
+    seconds: Sequence[float]
+    threads: int
+    race: random.Random | None = None
+
+    @cached_property
+    def order(self) -> ConcurrentOrder:
+        """The order of the ops if none waits."""
+        order = self.run(Gate())
+        assert order is not None
+        return order
+
+    def run(self, gate: Gate) -> ConcurrentOrder | None:
+        """The order of the ops as the ``gate`` lets them begin; ``None`` if all that is left
+        waits."""
+        return _run(self, gate, copy(self.race))
+
+
 @dataclass(slots=True)
 class _Thread:
     """``queue`` is run first in, first out; ``aside`` is what others may steal."""
@@ -42,45 +85,42 @@ class _Thread:
     aside: deque[int] = field(default_factory=deque)
 
 
-def run_on_threads(
-    graph: ExecutorGraph,
-    successors: Sequence[Sequence[int]],
-    seconds: Sequence[float],
-    threads: int,
-    race: random.Random | None = None,
-) -> ConcurrentOrder:
-    """The ops as so many threads start them, if each op takes ``seconds`` and notifies its
-    consumers in the order of ``successors``.
-
-    Of ops that start at the same moment that of the thread that was busy is the first.  In a
-    ``race`` one of those that others took comes before it now and then: it is a matter of
-    microseconds how soon they wake up.
-    """
+def _run(step: ThreadedStep, gate: Gate, race: random.Random | None) -> ConcurrentOrder | None:
+    graph, successors, seconds = step.graph, step.successors, step.seconds
     waiting, source = list(graph.waiting), len(graph.names)
     ops: list[int] = []
     lasts: list[int] = []
-    pool = [_Thread() for _ in range(threads)]
+    pool = [_Thread() for _ in range(step.threads)]
     _notify(graph, successors[source], waiting, pool[0])
-    free = [*range(threads)]
+    free = [*range(step.threads)]
     running: list[tuple[float, int, int]] = []
+    held: dict[int, tuple[int, int]] = {}  # by op at the gate: its position, its thread
     now = 0.0
     while True:
         taken = [(number, _next_op(pool, number)) for number in free]
-        waits = [number for number, op in taken if op is None]
+        idle = [number for number, op in taken if op is None]
         started = [(number, op) for number, op in taken if op is not None]
         if race is not None and len(started) > 1 and race.random() < _OVERTAKEN:
             started.reverse()
         for number, op in started:
-            took = 0.0 if graph.inexpensive[op] else seconds[op]
-            heapq.heappush(running, (now + took, len(ops), number))
+            if gate.start(op):
+                took = 0.0 if graph.inexpensive[op] else seconds[op]
+                heapq.heappush(running, (now + took, len(ops), number))
+            else:
+                held[op] = len(ops), number
             ops.append(op)
             lasts.append(0)
         if not running:
+            if held:
+                return None
             return ConcurrentOrder(tuple([graph.names[op] for op in ops]), tuple(lasts))
         now, position, number = heapq.heappop(running)
         lasts[position] = len(ops) - 1
         _notify(graph, successors[ops[position]], waiting, pool[number])
-        free = [number, *waits]
+        for op in gate.finish(ops[position]):
+            took = 0.0 if graph.inexpensive[op] else seconds[op]
+            heapq.heappush(running, (now + took, *held.pop(op)))
+        free = [number, *idle]
 
 
 def _next_op(pool: Sequence[_Thread], number: int) -> int | None:

@@ -8,7 +8,6 @@ from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.needs import needs_along, requests_along
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.prediction import predict
-from placer.prediction.step.thread_pool import ConcurrentOrder
 
 MIB = 2**20
 
@@ -24,7 +23,7 @@ def _needs(device):
     steps = PossibleSteps(graph, costs, accelerated=device != "CPU:0")
     step = steps.memory(dict.fromkeys(graph.ops, device), (device,))
     requests = requests_along(step, steps.orders)
-    return needs_along(step, requests, steps.concurrent_orders)[device]
+    return needs_along(step, requests, steps.threaded_steps)[device]
 
 
 def test_a_cpu_has_the_workspaces_of_two_kernels_in_use_at_once():
@@ -41,16 +40,13 @@ def test_an_accelerator_launches_one_kernel_after_another():
 
 
 def _highest_need(owner):
-    """Of the graph above, where one way in eight has both kernels at once; ``owner`` says which ops
-    are those of a loop that is laid out."""
+    """Of the graph above; ``owner`` says which ops are those of a loop that is laid out."""
     graph = draw("x -> a -> y", "x -> b -> y", bytes=MIB)
     costs = draw_costs(graph, temporary_bytes={"a": 40 * MIB, "b": 40 * MIB})
-    placement = dict.fromkeys(graph.ops, "CPU:0")
-    step = StepMemory(graph, costs, placement, ("CPU:0",), "CPU:0", owner)
-    names = ("x", "a", "b", "y")
-    apart, at_once = ConcurrentOrder(names, (0, 1, 2, 3)), ConcurrentOrder(names, (0, 2, 2, 3))
-    ways = [apart] * 7 + [at_once]
-    return needs_along(step, requests_along(step, [names]), ways)["CPU:0"].need.high_bytes
+    steps = PossibleSteps(graph, costs, accelerated=False)
+    step = StepMemory(graph, costs, dict.fromkeys(graph.ops, "CPU:0"), ("CPU:0",), "CPU:0", owner)
+    requests = requests_along(step, [("x", "a", "b", "y")])
+    return needs_along(step, requests, steps.threaded_steps)["CPU:0"].need.high_bytes
 
 
 def test_kernels_wait_for_memory_and_iterations_do_not():
