@@ -35,14 +35,15 @@ from placer.prediction.step.step_layout import StepLayout
 
 @dataclass(slots=True, kw_only=True)
 class Allocations:
-    """What one device's allocator is asked for in a step.
+    """What one device's allocator is asked for in a step, or in several.
 
     A chunk is a number: ``sizes`` has the bytes that were asked for, ``events`` the chunks of the
     step in order, ``~chunk`` where one is freed.  ``kept`` were asked for before the first step;
     ``moved`` are those of them that end a step as another chunk.  ``temporaries`` are what kernels
     take for themselves.  ``elastic`` are (number of the event before which it is, bytes): what a
     kernel takes besides where it can be had.  ``peak_bytes`` is that of :meth:`StepMemory.peaks`
-    along the same order.
+    along the same order.  The steps that come after it ask for the same, unless there are ``later``
+    ones along other orders.
     """
 
     kept: list[int] = field(default_factory=list)
@@ -52,6 +53,11 @@ class Allocations:
     temporaries: set[int] = field(default_factory=set)
     elastic: list[tuple[int, int]] = field(default_factory=list)
     peak_bytes: int = 0
+    later: tuple[Allocations, ...] = ()
+
+    def in_step(self, number: int) -> Allocations:
+        """What is asked for in that step, counted from 0."""
+        return self.later[min(number, len(self.later)) - 1] if number > 0 and self.later else self
 
     def with_elastic(self) -> Allocations:
         """The same where libraries get the workspaces that they do without if need be."""

@@ -142,25 +142,30 @@ def _larger_that_fails(unlimited: _Unlimited, limit: int, served: Allocator) -> 
 
 def least_bytes(allocations: Allocations) -> int:
     """The most that is asked for at once, in chunks of the least size: no lower limit serves."""
-    sizes = allocations.sizes
-    now = most = sum([rounded_bytes(sizes[chunk]) for chunk in allocations.kept])
-    for event in allocations.events:
-        if event >= 0:
-            now += rounded_bytes(sizes[event])
-            most = max(now, most)
-        else:
-            now -= rounded_bytes(sizes[~event])
+    kept = most = sum([rounded_bytes(allocations.sizes[chunk]) for chunk in allocations.kept])
+    for asked in (allocations, *allocations.later):
+        now, sizes = kept, asked.sizes
+        for event in asked.events:
+            if event >= 0:
+                now += rounded_bytes(sizes[event])
+                most = max(now, most)
+            else:
+                now -= rounded_bytes(sizes[~event])
     return most
 
 
 def _asked_for_by(allocations: Allocations, request: int) -> tuple[int, int]:
     """The bytes of tensors and of kernels that are asked for, and not given back, when that request
     is served (numbered from 1 over all steps)."""
-    sizes, kept = allocations.sizes, allocations.kept
+    kept, number = allocations.kept, 0
     alive = dict.fromkeys(kept[:request])
-    in_a_step = sum(event >= 0 for event in allocations.events)
-    left = (request - len(kept) - 1) % in_a_step + 1 if request > len(kept) else 0
-    for event in allocations.events:
+    left = max(request - len(kept), 0)
+    asked = allocations
+    while left > (in_a_step := sum(event >= 0 for event in asked.events)):
+        number, left = number + 1, left - in_a_step
+        asked = allocations.in_step(number)
+    sizes = asked.sizes
+    for event in asked.events:
         if not left:
             break
         if event >= 0:
@@ -168,7 +173,7 @@ def _asked_for_by(allocations: Allocations, request: int) -> tuple[int, int]:
             left -= 1
         else:
             del alive[~event]
-    workspace = sum(sizes[chunk] for chunk in alive if chunk in allocations.temporaries)
+    workspace = sum(sizes[chunk] for chunk in alive if chunk in asked.temporaries)
     return sum(sizes[chunk] for chunk in alive) - workspace, workspace
 
 
@@ -194,11 +199,12 @@ class AllocatorState:
     ) -> bool:
         """Runs to the end, if memory suffices; ``watch`` is called with the number of each event
         that asks for a chunk, and with the size."""
-        allocate, free = self.allocator.allocate, self.allocator.free
-        address, sizes = self.address, allocations.sizes
+        allocate, free, address = self.allocator.allocate, self.allocator.free, self.address
         try:
             while self.step < steps:
-                events = allocations.events if self.step >= 0 else allocations.kept
+                asked = allocations.in_step(self.step)
+                sizes = asked.sizes
+                events = asked.events if self.step >= 0 else asked.kept
                 for index, event in enumerate(islice(events, self.index, None), self.index):
                     if event < 0:
                         free(address.pop(~event))
@@ -206,7 +212,7 @@ class AllocatorState:
                     if watch is not None:
                         watch(index, sizes[event])
                     address[event] = allocate(sizes[event])
-                if self.next_step(allocations.moved):
+                if self.next_step(asked.moved) and not allocations.later:
                     return True
         except OutOfMemoryError:
             return False

@@ -15,7 +15,7 @@ who waits starts nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from placer.prediction.memory.allocations import Requests, as_written
 from placer.prediction.memory.allocator import Allocator, OutOfMemoryError, rounded_bytes
@@ -29,18 +29,19 @@ _RESOLUTION = 0.005
 
 def serves_waiting(
     step: StepMemory,
-    threaded: ThreadedStep,
+    steps: Mapping[int, ThreadedStep],
     device: str,
     limit_bytes: int,
     *,
-    sample: int = 0,
     growth: bool,
 ) -> bool:
-    """Whether an allocator of ``device`` with this limit serves the steps; ``sample`` as for
+    """Whether an allocator of ``device`` with this limit serves the ``steps``, one after the other;
+    if it is only one, over and over.  Their keys are samples as for
     :func:`~placer.prediction.memory.allocations.find_allocations`."""
     state = AllocatorState(Allocator(limit_bytes=limit_bytes, growth=growth))
-    numbers = step.numbers(threaded.graph.names)
-    while state.step < MOST_STEPS:
+    in_turn = [*steps.items()]
+    for sample, threaded in in_turn if len(in_turn) > 1 else in_turn * MOST_STEPS:
+        numbers = step.numbers(threaded.graph.names)
         limited = _LimitedStep(step, sample, device, numbers, state)
         if state.step < 0:
             limited.asked.kept = as_written(step, limited.kept, device, sample)
@@ -48,7 +49,7 @@ def serves_waiting(
                 return False
         if not limited.runs(threaded):
             return False
-        if state.next_step(limited.finished()[device].moved):
+        if state.next_step(limited.finished()[device].moved) and len(in_turn) == 1:
             return True
     return True
 

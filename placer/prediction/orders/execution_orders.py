@@ -29,10 +29,14 @@ _OPS_IN_ALL_OF_LOOPS = 240_000
 """So many ops are run over all orders, which bounds the time that takes; more where all ops are
 those of laid out loops, whose orders differ by more, and in between by their share."""
 
+_OPS_AT_ONCE = 30_000
+_OPS_AT_ONCE_OF_LOOPS = 480_000
+"""The same for orders in which ops overlap: seldom ones of loops need a tenth more."""
+
 _THREADS = 2
 _MOST_THREADS = 4
 _FEWEST_CONCURRENT = 4
-_MOST_CONCURRENT = 16
+_MOST_CONCURRENT = 32
 _FLOPS_PER_BYTE = 7
 """What a core computes while it moves a byte, and what it could move while an op is launched: only
 which of two ops is done first depends on it."""
@@ -92,7 +96,7 @@ def threaded_steps(
     followed the more ops are those of ``laid_out`` loops, as in :func:`executor_orders`.
     """
     prepared = prepare(graph)
-    affordable = _affordable_orders(graph, laid_out) // 2
+    affordable = _affordable_orders(graph, laid_out, _OPS_AT_ONCE, _OPS_AT_ONCE_OF_LOOPS)
     count = min(max(affordable, _FEWEST_CONCURRENT), _MOST_CONCURRENT)
     seconds = [
         max(cost.flops / _FLOPS_PER_BYTE, cost.bytes_accessed) + _LAUNCH
@@ -128,10 +132,12 @@ def started_orders(
     return [*found, run_reversed(prepare(graph))] if laid_out else found
 
 
-def _affordable_orders(graph: OpGraph, laid_out: int) -> int:
+def _affordable_orders(
+    graph: OpGraph, laid_out: int, usual: int = _OPS_IN_ALL, of_loops: int = _OPS_IN_ALL_OF_LOOPS
+) -> int:
     """Over how many orders all ops are run."""
     ops = max(len(graph.ops), 1)
-    return (_OPS_IN_ALL + (_OPS_IN_ALL_OF_LOOPS - _OPS_IN_ALL) * laid_out // ops) // ops
+    return (usual + (of_loops - usual) * laid_out // ops) // ops
 
 
 def peaks_along(step: StepMemory, orders: Iterable[Sequence[str]]) -> list[dict[str, int]]:

@@ -25,6 +25,10 @@ two threads."""
 _MOST_OPS_WAITING = 10_000
 """It is followed how ops wait in graphs of so many: that takes seconds."""
 
+_STEPS = 3
+"""So many steps of different orders follow each other where memory grows: what regions one adds
+stay, and the next one may not fit into them as well."""
+
 _UNKNOWN_IN_GROWTH = 0.05
 _UNKNOWN_IN_ONE_REGION = 0.01
 """How far peaks in use were beyond those that were followed (``benchmarks/allocator``): a region
@@ -61,24 +65,28 @@ def needs_along(
         return KeptChunks(asked, growth=True) if is_cpu(name) and asked.kept else kept[name]
 
     found: dict[str, list[Need]] = {name: [] for name in devices}
-    at_once: dict[str, list[Need]] = {name: [] for name in devices}
     in_use: dict[str, list[int]] = {name: [] for name in devices}
-    under_limits = followed_under_limits(step)
-    for sample, concurrent in enumerate(threaded):
-        asked = find_allocations(step, concurrent.order.names, sample, concurrent.order.lasts)
-        for name, allocations in ((name, asked[name]) for name in devices):
+
+    def find(name: str, asked: Sequence[Allocations]) -> list[Need]:
+        """What is needed for those along each order, followed by the next ones where it grows."""
+        needs: list[Need] = []
+        for number, allocations in enumerate(_in_turn(asked) if is_cpu(name) else asked):
+            near = needs[-1].need_bytes if needs else 0
             there = kept_as(name, allocations)
-            in_use[name].append(peak_in_use(allocations, there))
-            if under_limits is None or sample < under_limits:
-                need = find_need(allocations, growth=is_cpu(name), kept=there)
-                at_once[name].append(need)
-    for along in requests:
-        for name in devices:
-            near = found[name][-1].need_bytes if found[name] else 0
-            there = kept_as(name, along[name])
-            need = find_need(along[name], growth=is_cpu(name), kept=there, near=near)
-            found[name].append(need)
-    for name, needs in at_once.items():
+            need = find_need(allocations, growth=is_cpu(name), kept=there, near=near)
+            if allocations.later:
+                need = replace(need, in_use_bytes=peak_in_use(asked[number], there))
+            needs.append(need)
+        return needs
+
+    at_once = [
+        find_allocations(step, concurrent.order.names, sample, concurrent.order.lasts)
+        for sample, concurrent in enumerate(threaded)
+    ]
+    for name in devices:
+        found[name] = find(name, [along[name] for along in requests])
+        in_use[name] = [peak_in_use(a[name], kept_as(name, a[name])) for a in at_once]
+        needs = find(name, [along[name] for along in at_once[: followed_under_limits(step)]])
         if step.owner:
             found[name] += needs
         elif _is_followed_waiting(step):
@@ -96,6 +104,19 @@ def needs_along(
         )
         for name, needs in found.items()
     }
+
+
+def _in_turn(asked: Sequence[Allocations]) -> list[Allocations]:
+    """Each followed by the next ones."""
+    return [
+        replace(asked[first], later=tuple([asked[turn] for turn in later]))
+        for first, *later in (_turns(sample, len(asked)) for sample in range(len(asked)))
+    ]
+
+
+def _turns(first: int, count: int) -> list[int]:
+    """The numbers of the orders of steps that follow each other."""
+    return [turn % count for turn in range(first, first + min(_STEPS, count))]
 
 
 def _waiting(
@@ -116,8 +137,8 @@ def _waiting(
     for turn, sample in enumerate(above):
         if needs[sample].need_bytes <= high:
             break
-        concurrent = threaded[sample]
-        serves = partial(serves_waiting, step, concurrent, name, sample=sample, growth=growth)
+        steps = {turn: threaded[turn] for turn in _turns(sample, len(threaded))}
+        serves = partial(serves_waiting, step, steps, name, growth=growth)
         larger = LARGER[turn % len(LARGER) :][:1] if turn else LARGER
         high = least_limit(serves, high, needs[sample].need_bytes, larger if growth else ())
         found[sample] = replace(needs[sample], need_bytes=high)

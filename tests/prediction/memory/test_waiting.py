@@ -1,5 +1,7 @@
 """Limits under which ops wait for memory."""
 
+from types import MappingProxyType
+
 from graphs_by_hand import draw, draw_costs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +21,10 @@ def _steps(graph, costs):
     return steps.memory(dict.fromkeys(graph.ops, CPU), (CPU,)), steps.threaded_steps
 
 
+def _serves(step, threaded, limit):
+    return serves_waiting(step, {0: threaded}, CPU, limit, growth=False)
+
+
 def _plain_need(step, threaded, sample=0):
     names, lasts = threaded.order
     return find_need(find_allocations(step, names, sample, lasts)[CPU], growth=False).need_bytes
@@ -33,8 +39,8 @@ def test_a_kernel_waits_until_another_has_given_its_workspace_back():
     graph = draw("x -> a -> y", "x -> b -> y", bytes=MIB)
     step, ways = _steps(graph, draw_costs(graph, temporary_bytes={"a": 40 * MIB, "b": 40 * MIB}))
     assert _plain_need(step, ways[0]) >= 83 * MIB
-    assert serves_waiting(step, ways[0], CPU, 44 * MIB, growth=False)
-    assert not serves_waiting(step, ways[0], CPU, 42 * MIB, growth=False)
+    assert _serves(step, ways[0], 44 * MIB)
+    assert not _serves(step, ways[0], 42 * MIB)
 
 
 def test_two_that_both_wait_have_run_out_of_memory():
@@ -49,8 +55,8 @@ def test_two_that_both_wait_have_run_out_of_memory():
     step, ways = _steps(graph, draw_costs(graph))
     one_by_one = find_allocations(step, _BRANCHES)[CPU]
     assert find_need(one_by_one, growth=False).need_bytes < 41 * MIB
-    assert not serves_waiting(step, ways[0], CPU, 56 * MIB, growth=False)
-    assert serves_waiting(step, ways[0], CPU, 61 * MIB, growth=False)
+    assert not _serves(step, ways[0], 56 * MIB)
+    assert _serves(step, ways[0], 61 * MIB)
     assert _plain_need(step, ways[0]) > 79 * MIB
 
 
@@ -58,8 +64,8 @@ def test_a_tensor_that_others_keep_is_not_waited_for():
     """What a computes is kept until y: b never gets as much, at 70 MiB as without threads."""
     graph = draw("x -> a -> y", "x -> b -> y", bytes={"a": 40 * MIB, "b": 40 * MIB})
     step, ways = _steps(graph, draw_costs(graph))
-    assert not serves_waiting(step, ways[0], CPU, 70 * MIB, growth=False)
-    assert serves_waiting(step, ways[0], CPU, 96 * MIB, growth=False)
+    assert not _serves(step, ways[0], 70 * MIB)
+    assert _serves(step, ways[0], 96 * MIB)
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,8 +91,8 @@ def test_who_waits_needs_no_more_and_no_less_than_one_op_after_another(pairs, si
         asked = find_allocations(step, order.names, sample, order.lasts)[CPU]
         enough = find_need(asked, growth=growth).need_bytes
 
-        def serves(limit, threaded=threaded, sample=sample):
-            return serves_waiting(step, threaded, CPU, limit, sample=sample, growth=growth)
+        def serves(limit, one=MappingProxyType({sample: threaded})):
+            return serves_waiting(step, one, CPU, limit, growth=growth)
 
         assert serves(enough)
         largest = max(sizes[int(name[1:])] + took[int(name[1:])] for name in names) * MIB
