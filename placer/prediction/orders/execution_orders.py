@@ -29,8 +29,7 @@ _OPS_IN_ALL_OF_LOOPS = 240_000
 """So many ops are run over all orders, which bounds the time that takes; more where all ops are
 those of laid out loops, whose orders differ by more, and in between by their share."""
 
-_OPS_AT_ONCE = 30_000
-_OPS_AT_ONCE_OF_LOOPS = 480_000
+_OPS_AT_ONCE = 30_000, 480_000
 """The same for orders in which ops overlap: seldom ones of loops need a tenth more."""
 
 _THREADS = 2
@@ -96,7 +95,7 @@ def threaded_steps(
     followed the more ops are those of ``laid_out`` loops, as in :func:`executor_orders`.
     """
     prepared = prepare(graph)
-    affordable = _affordable_orders(graph, laid_out, _OPS_AT_ONCE, _OPS_AT_ONCE_OF_LOOPS)
+    affordable = _affordable_orders(graph, laid_out, _OPS_AT_ONCE)
     count = min(max(affordable, _FEWEST_CONCURRENT), _MOST_CONCURRENT)
     seconds = [
         max(cost.flops / _FLOPS_PER_BYTE, cost.bytes_accessed) + _LAUNCH
@@ -132,10 +131,9 @@ def started_orders(
     return [*found, run_reversed(prepare(graph))] if laid_out else found
 
 
-def _affordable_orders(
-    graph: OpGraph, laid_out: int, usual: int = _OPS_IN_ALL, of_loops: int = _OPS_IN_ALL_OF_LOOPS
-) -> int:
-    """Over how many orders all ops are run."""
+def _affordable_orders(graph: OpGraph, laid_out: int, budget: tuple[int, int] | None = None) -> int:
+    """Over how many orders all ops are run; the ``budget`` is of ops, and of ops of loops."""
+    usual, of_loops = budget or (_OPS_IN_ALL, _OPS_IN_ALL_OF_LOOPS)
     ops = max(len(graph.ops), 1)
     return (usual + (of_loops - usual) * laid_out // ops) // ops
 
