@@ -19,7 +19,7 @@ since what is kept moves, and regions that were added stay.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -43,6 +43,8 @@ _FEWEST_BYTES = 1 << 12
 
 LARGER = (0.02, 0.04, 0.06, 0.08, 0.1)
 """By how much those limits are larger that have to serve in growth, too."""
+
+_MEBIBYTE = 1 << 20
 
 _SNAPSHOT_SHARE = 0.02
 """How far apart the limits are for which states are kept, of what is asked for at once."""
@@ -135,9 +137,20 @@ def _bisect(unlimited: _Unlimited, fails: int, likely: list[int]) -> tuple[int, 
 
 def _larger_that_fails(unlimited: _Unlimited, limit: int, served: Allocator) -> int | None:
     """The largest of the larger limits that are tried in growth and do not serve."""
-    shares = reversed(LARGER if served.growth else ())
-    larger = (rounded_bytes(int(limit * (1 + share))) for share in shares)
+    larger = larger_limits(limit, LARGER if served.growth else ())
     return next((each for each in larger if unlimited.under(each) is None), None)
+
+
+def larger_limits(limit: int, shares: Sequence[float]) -> list[int]:
+    """The ``limit`` and these ``shares`` of it, if there are any, and the next whole MiB, in which
+    TensorFlow is told limits; the largest first.
+
+    >>> larger_limits(3 << 20, (0.1,)), larger_limits((3 << 20) - 256, (0.1,))
+    ([3460352], [3460096, 3145728])
+    """
+    larger = {rounded_bytes(int(limit * (1 + share))) for share in shares}
+    whole = {-(-limit // _MEBIBYTE) * _MEBIBYTE} if shares else set()
+    return sorted((larger | whole) - {limit}, reverse=True)
 
 
 def least_bytes(allocations: Allocations) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from placer.prediction.memory.allocations import Requests, as_written
 from placer.prediction.memory.allocator import Allocator, OutOfMemoryError, rounded_bytes
-from placer.prediction.memory.need import MOST_STEPS, AllocatorState
+from placer.prediction.memory.need import MOST_STEPS, AllocatorState, larger_limits
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.step.thread_pool import Gate, ThreadedStep
 
@@ -61,7 +61,8 @@ def least_limit(
     larger: Sequence[float] = (),
 ) -> int:
     """The least limit from ``least_bytes`` on that serves, as do those that are ``larger`` by these
-    shares; ``enough_bytes``, where nothing waits, does.
+    shares (:func:`~placer.prediction.memory.need.larger_limits`); ``enough_bytes``, where nothing
+    waits, does.
 
     >>> least_limit(lambda limit: limit >= 1_500_000, 1_000_000, 2_000_000)
     1500160
@@ -71,8 +72,8 @@ def least_limit(
     while True:
         if fails is not None:
             limit = _bisect(serves, fails, enough_bytes)
-        tried = (rounded_bytes(int(limit * (1 + share))) for share in sorted(larger, reverse=True))
-        fails = next((each for each in tried if each < enough_bytes and not serves(each)), None)
+        tried = [each for each in larger_limits(limit, larger) if each < enough_bytes]
+        fails = next((each for each in tried if not serves(each)), None)
         if fails is None:
             return limit
 
