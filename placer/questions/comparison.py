@@ -13,10 +13,10 @@ from placer.graph.op_graph import Op
 from placer.graph.program_source import Bindings, ModelSource
 from placer.pipeline.formulation import formulate
 from placer.pipeline.placement import place_workload
-from placer.pipeline.predicted_placement import predict_placement
+from placer.pipeline.predicted_placement import over_caps, predict_placement
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
-from placer.plan.plan import Plan, over_caps
+from placer.plan.plan import Plan
 from placer.plan.request import DeviceFunction, Keywords, read_options, takes_options
 from placer.plan.results import Summarised
 from placer.plan.rows import SolverAnswer
@@ -41,10 +41,10 @@ _IGNORES_CAPS = ("tensorflow-default",)
 class ComparedPlacement:
     """What the solver, a baseline or a device function makes of the model: one row.
 
-    ``peak_bytes`` are the highest predicted peaks by device, ``over_bytes`` what they exceed the
-    caps by (only devices that do).  ``placement`` gives the device of every op; it is empty, and
-    all figures are ``None``, where there is no placement: ``note`` says why.
-    ``lower_bound`` is proven for the objective compared (the solver's only).
+    ``peak_bytes`` are the highest predicted peaks by device, ``over_bytes`` what these, or what the
+    allocators need, exceed the caps by (only devices that do).  ``placement`` gives the device of
+    every op; it is empty, and all figures are ``None``, where there is no placement: ``note`` says
+    why.  ``lower_bound`` is proven for the objective compared (the solver's only).
     """
 
     IN_JSON: ClassVar = ("fits",)
@@ -61,7 +61,7 @@ class ComparedPlacement:
 
     @property
     def fits(self) -> bool:
-        """There is a placement, and its predicted peaks are within all caps."""
+        """There is a placement, and its predicted peaks and needs are within all caps."""
         return self.transfer_bytes is not None and not self.over_bytes
 
 
@@ -208,9 +208,7 @@ def _row(
 ) -> ComparedPlacement:
     """The predicted figures of a placement."""
     placement = problem.placement(device_of)
-    metrics = predict_placement(workload, placement, with_needs=False).metrics
-    peaks = {name: metrics.peaks[name].high_bytes for name in problem.device_names}
-    caps = dict(zip(problem.device_names, problem.capacity_bytes, strict=True))
+    metrics = predict_placement(workload, placement).metrics
     sent = [t for t in metrics.transfers if t.kind in ("data", "feed")]
     return ComparedPlacement(
         name=name,
@@ -220,6 +218,6 @@ def _row(
         transfer_count=len(sent),
         step_seconds=metrics.schedule.step_seconds,
         bottleneck_seconds=metrics.schedule.bottleneck_seconds,
-        peak_bytes=peaks,
-        over_bytes=over_caps(peaks, caps),
+        peak_bytes={name: metrics.peaks[name].high_bytes for name in problem.device_names},
+        over_bytes=over_caps(metrics, workload.cluster),
     )

@@ -9,6 +9,7 @@ import math
 from functools import partial
 
 import pytest
+import tensorflow as tf
 from questions.conftest import CAPS
 
 import placer.pipeline.placement
@@ -75,6 +76,24 @@ def test_what_does_not_fit_is_said(found):
     default = rows["tensorflow-default"]
     assert not default.fits
     assert default.peak_bytes["GPU:0"] - found.caps["GPU:0"] == default.over_bytes["GPU:0"] > 0
+
+
+def test_what_the_allocator_needs_counts_for_every_row():
+    """Tensors of uneven sizes leave gaps: under a cap between peak and need one GPU is not enough
+    for any baseline, as for the solver."""
+
+    @tf.function(input_signature=[tf.TensorSpec((4096, 256), name="x")])
+    def program(x):
+        y = tf.tanh(x @ tf.ones((256, 700)))
+        z = tf.tanh(y @ tf.ones((700, 300)))
+        return tf.reduce_sum(tf.tanh(z @ tf.ones((300, 900))))
+
+    alone = place(program, "1xGPU:1GiB", time_limit=1).devices[0]
+    cap = (alone.peak_memory_bytes + alone.need_bytes) // 2
+    row = strategies(compare(program, "1xGPU", max_memory={0: cap}, time_limit=1))["one-device"]
+    assert row.peak_bytes["GPU:0"] < cap
+    assert not row.fits
+    assert row.over_bytes == {"GPU:0": alone.need_bytes - cap}
 
 
 def test_a_baseline_that_does_not_end_in_time_is_said_not_to(network, monkeypatch):

@@ -29,7 +29,8 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
         _table(found, width),
         Text(
             "Green, or bold: the best that fits. Busiest: the device with the most work and "
-            "transfers. Peaks are the highest over possible orders, as a share of the cap."
+            "transfers. Peaks are the highest over possible orders, as a share of the cap; what "
+            "fits keeps its caps with the gaps of the allocator, too."
         ),
     ]
     notes = [(row.name, Text(_note(row))) for row in found.strategies]
