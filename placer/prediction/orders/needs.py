@@ -85,8 +85,10 @@ def needs_along(
     ]
     for name in devices:
         found[name] = find(name, [along[name] for along in requests])
-        in_use[name] = [peak_in_use(a[name], kept_as(name, a[name])) for a in at_once]
-        needs = find(name, [along[name] for along in at_once[: followed_under_limits(step)]])
+        ways = [along[name] for along in at_once]
+        needs = find(name, ways[: followed_under_limits(step)])
+        in_use[name] = [need.in_use_bytes for need in needs]
+        in_use[name] += [peak_in_use(way, kept_as(name, way)) for way in ways[len(needs) :]]
         if step.owner:
             found[name] += needs
         elif _is_followed_waiting(step):

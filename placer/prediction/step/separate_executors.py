@@ -105,7 +105,7 @@ class _Send(NamedTuple):
 class _Run:
     """A step: ``order``, ``lasts`` and ``passages`` as in :class:`SeparateOrder`.  ``sends`` have
     the numbers after those of ops.  ``events`` are (when, number, the op that is done, the send
-    that arrives, or what is negative for the process that has sent)."""
+    that arrives, or ``~op`` where its process has sent what it computed)."""
 
     def __init__(
         self,
@@ -124,7 +124,6 @@ class _Run:
         self.events: list[tuple[float, int, int]] = []
         self.count = 0
         self.processes = {name: _Process() for name in dict.fromkeys(process_of)}
-        self.numbers = {name: number for number, name in enumerate(self.processes)}
         first: dict[str, list[int]] = {}
         for op in successors[len(graph.names)]:
             first.setdefault(process_of[op], []).append(op)
@@ -135,7 +134,7 @@ class _Run:
         while self.events:
             now, _, task = heapq.heappop(self.events)
             if task < 0:
-                self._free(list(self.processes.values())[-1 - task], now)
+                self._free(self.processes[process_of[~task]], now)
             elif task < len(process_of):
                 self._finish(task, now)
             else:
@@ -159,7 +158,7 @@ class _Run:
             self.passages[self._append(op)] = Passage(target, leaves=True, arrives=False)
         self._at(now + self.durations.sending[op], task)
         if busy := self.durations.busy[op]:
-            self._at(now + busy, -1 - self.numbers[self.process_of[op]])
+            self._at(now + busy, ~op)
         return busy > 0
 
     def _finish(self, op: int, now: float) -> None:
