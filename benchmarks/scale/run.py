@@ -3,8 +3,9 @@
     python benchmarks/scale/run.py FOLDER [--depths 5,10,20,40] [--limits 5,10,20,40]
 
 Training steps of one transformer, deeper and deeper, and of NASNet, on four devices with caps of
-``--percent`` of an equal share of the peak on one.  Each graph has a process of its own, and its
-row is kept in ``FOLDER``; ``--table`` prints what is there and runs nothing.
+``--percent`` of an equal share of what TensorFlow's allocator needs on one.  Each graph has a
+process of its own, and its row is kept in ``FOLDER``; ``--table`` prints what is there and runs
+nothing.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ def measure(name: str, limits: list[float], percent: int, folder: Path) -> dict[
     work = prepare(model, MACHINE, wanted)
     together = constraints_of(work).first_choice
     metrics = predict(work.graph, work.costs, together, work.cluster)
-    peak = max(peak.high_bytes for name, peak in metrics.peaks.items() if "GPU" in name)
-    cap = peak * percent // (100 * DEVICES)
+    need = max(need.need.high_bytes for name, need in metrics.needs.items() if "GPU" in name)
+    cap = need * percent // (100 * DEVICES)
     wanted = replace(wanted, max_memory={number: cap for number in range(DEVICES)})
     del metrics
     runs = []

@@ -3,10 +3,10 @@
     python benchmarks/step_time/run.py FOLDER [NAME ...] [--data DIR] [--objective step-time]
 
 places every graph on four T4, with their own memory and with caps of ``--percents`` of an equal
-share of the peak on one device.  With ``--costs grappler`` the seconds of every op are Grappler's
-estimates, for all who place, so that only scheduling and search decide.  What has run is kept in
-``FOLDER/OBJECTIVE/COSTS/`` and is not run again; ``--table`` prints the tables of what is there and
-runs nothing.
+share of what TensorFlow's allocator needs on one device.  With ``--costs grappler`` the seconds of
+every op are Grappler's estimates, for all who place, so that only scheduling and search decide.
+What has run is kept in ``FOLDER/OBJECTIVE/COSTS/`` and is not run again; ``--table`` prints the
+tables of what is there and runs nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,13 @@ from placer.prediction.prediction import predict
 from placer.questions.comparison import compare_workload
 
 GRAPPLER = "grappler"
+GPUS = ("GPU:0", "GPU:1")
 PERCENTS = (0, 130)
 """Caps as a share of an equal share; 0: the memory that the devices have."""
 
 LEAST_PERCENT = 110
-"""Caps are at least this share of what one op, or one colocation group, needs."""
+"""Caps are at least this share of what the widest op needs alone on a device, or one colocation
+group keeps."""
 
 
 def cell(
@@ -56,14 +59,18 @@ def cell(
     work = workload(path, wanted, arguments.costs)
     constraints = constraints_of(work)
     graph, costs = work.graph, work.costs
-    alone = predict(graph, costs, constraints.first_choice, work.cluster)
-    peak = max(alone.peaks[d.name].high_bytes for d in work.cluster.devices if d.type == "GPU")
+    need = need_bytes(work, constraints.first_choice)
     if percent:
         heaviest = max(
             sum(costs[op].persistent_bytes for op in group.ops) for group in constraints.groups
         )
-        least = max(heaviest, widest_op(graph, costs)[1])
-        cap = max(peak * percent // (100 * DEVICES), least * LEAST_PERCENT // 100)
+        widest = widest_op(graph, costs)[0]
+        apart = {
+            op: GPUS[op != widest] if place in GPUS else place
+            for op, place in constraints.first_choice.items()
+        }
+        least = max(heaviest, need_bytes(work, apart))
+        cap = max(need * percent // (100 * DEVICES), least * LEAST_PERCENT // 100)
         wanted = replace(wanted, max_memory={number: cap for number in range(DEVICES)})
         work = work.on(MACHINE, wanted)
     found = compare_workload(work)
@@ -73,7 +80,7 @@ def cell(
         "graph": case.name,
         "ops": len(graph.ops),
         "percent": percent,
-        "peak_bytes": peak,
+        "need_bytes": need,
         "caps": dict(found.caps),
         "solver": dict(found.plan.solver),
         "strategies": {
@@ -88,6 +95,12 @@ def cell(
             for s in found.strategies
         },
     }
+
+
+def need_bytes(work: Workload, placement: Mapping[str, str]) -> int:
+    """What the allocator of the first GPU needs."""
+    found = predict(work.graph, work.costs, placement, work.cluster)
+    return max(found.needs[GPUS[0]].need.high_bytes, found.peaks[GPUS[0]].high_bytes)
 
 
 def workload(path: Path, wanted: Options, costs: str) -> Workload:

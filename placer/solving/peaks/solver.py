@@ -13,6 +13,7 @@ from placer.solving.following import hold_followers
 from placer.solving.objectives.refining import spilled_ops
 from placer.solving.peaks.problem import PeakProblem, to_peak_problem
 from placer.solving.peaks.repair import repair
+from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child
 from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
@@ -35,7 +36,8 @@ class TrySchedule:
     most_tries: int = 16
     first_share: float = 0.45  # of the time
     next_share: float = 0.3  # of what is left then, near what was found
-    more_share: float = 0.55  # of what is left once something fits
+    near_share: float = 0.15  # of what is left, near what fits
+    more_share: float = 0.55  # of what is left once something fits, from nothing
     least_seconds: float = 4.0  # for one of these
     first_seconds: float = 1.0  # for the first, and
     first_judged: float = 1.4  # times that a prediction takes: a placement from nothing takes less
@@ -46,10 +48,7 @@ class TrySchedule:
     roomy: float = 0.5  # the same where a device takes so much of its cap, or less
     mending_share: float = 0.85  # of what is left, where something that sends more fits
     judged_last: float = 3.5  # times that a prediction takes: what is found is judged and tidied
-    margin: float = 0.998  # of the caps: what prediction and search mostly differ by
-    judged_margin: float = 0.9998  # the same, where the prediction has told by how much
-    wary: float = 0.15  # of a gap, more for each search that came out above a cap
-    wary_from: float = 0.2  # of all caps together left; in proportion where less is
+    few_judged: int = 24  # predictions in the time: gaps are reserved before the first search
 
 
 _SCHEDULE = TrySchedule()
@@ -90,20 +89,19 @@ def solve_along_orders(
     units = reduce_to_units(replace(held, live_bytes=()), rules)
     if not all(units.allowed):
         return None
-    capacity = [int(_SCHEDULE.margin * cap) for cap in problem.capacity_bytes]
-    if host_bytes is not None:
-        capacity[problem.host] = min(capacity[problem.host], host_bytes)
+    caps = SearchCaps(problem, host_bytes)
     peaks = to_peak_problem(
         problem,
         units,
         lifetimes,
-        capacity,
+        caps.most,
         least_bytes,
         find_depths(problem, units).orders(),
     )
     begun_at = [] if hint is None else [units.project(hint)]
-    tries = _Tries(problem, peaks, find_overruns, begun_at, deadline)
+    tries = _Tries(problem, peaks, caps, find_overruns, begun_at, deadline)
     tries.judging_seconds = judging_seconds
+    tries.reserve_gaps(hint, parameters)
     is_once = host_bytes is not None or parameters.work_limit is not None
     share = parameters.share(_SCHEDULE.first_share)
     least_seconds = _SCHEDULE.first_seconds + _SCHEDULE.first_judged * judging_seconds
@@ -118,8 +116,8 @@ def solve_along_orders(
         if found.device_of is None:
             break
         if tries.is_known(found, begun_at, known_bytes):
-            share = 1.0  # nothing is better yet
             tries.seen.add(found.device_of)
+            share = parameters.share(tries.go_on(hint))
             continue
         fits = tries.take(found)
         is_done = fits and (is_once or found.status is Status.OPTIMAL)
@@ -128,8 +126,8 @@ def solve_along_orders(
         if known_bytes is not None and tries.is_slight and not is_once:
             # it sends less than what fits, and is slightly above a cap: nothing else is as near
             tries.repair(known_bytes, parameters.share(_SCHEDULE.mending_share))
-        share = parameters.share(_SCHEDULE.more_share if fits else _SCHEDULE.next_share)
-        least_seconds = 0.0 if fits else _SCHEDULE.least_seconds
+        share = parameters.share(tries.go_on(hint) if fits else _SCHEDULE.next_share)
+        least_seconds = _SCHEDULE.least_seconds
     tries.repair(known_bytes or math.inf)
     answer = tries.best or tries.nearest
     return None if answer is None else replace(answer, is_cut=is_cut)
@@ -148,19 +146,19 @@ class _Tries:
         self,
         problem: PlacementProblem,
         peaks: PeakProblem,
+        caps: SearchCaps,
         find_overruns: Overruns,
         known: Sequence[Sequence[int]],
         deadline: float,
     ) -> None:
         self.problem, self.given, self.find_overruns = problem, peaks, find_overruns
-        self.peaks, self.known, self.deadline = peaks, list(known), deadline
+        self.peaks, self.caps, self.known, self.deadline = peaks, caps, list(known), deadline
         self.best: Solution | None = None
         self.nearest: Solution | None = None
         self.is_mendable = False
         self.is_slight = False
         self.least_over = 0
         self.judging_seconds = 0.0
-        self.caution, self.lowered = 1.0, 0
         self.seen: set[tuple[int, ...]] = set()
         self.is_stuck = False
 
@@ -239,7 +237,7 @@ class _Tries:
             self.best = solution
         if self.nearest is None or (self.nearest.value or 0.0) >= self.value:
             self.nearest, self.is_mendable, self.is_slight = None, False, False
-            self.peaks = replace(self.given, capacity=self.peaks.capacity)
+            self.peaks = replace(self.given, capacity=self.caps.now, is_near=self.peaks.is_near)
 
     def repair(self, known_bytes: float, share: float = 1.0) -> None:
         """Mends the nearest placement move by move, each judged by the prediction, for a share of
@@ -274,36 +272,35 @@ class _Tries:
         caps, empty = self.problem.capacity_bytes, 1.0 - _SCHEDULE.roomy
         return any(overruns[device] < -empty * caps[device] for device in self.problem.beside_host)
 
-    def lower_caps(self, device_of_unit: Sequence[int], overruns: Sequence[int]) -> None:
-        """Takes what the prediction says beyond the peaks that were counted off the caps of devices
-        that are above them.
+    def reserve_gaps(self, device_of: Sequence[int] | None, parameters: SolverParameters) -> None:
+        """Where the clock leaves time for few predictions, takes what the prediction says of a
+        placement beyond what is counted off the caps: searches would learn it too late."""
+        is_late = parameters.work_limit is None and self.is_late(_SCHEDULE.few_judged)
+        if device_of is None or not is_late:
+            return
+        counted = self.given.peaks(self.given.units.project(device_of))
+        self.caps.reserve(counted, self.judge(device_of))
+        self.peaks = replace(self.peaks, capacity=self.caps.now)
 
-        What others hold by now may stay there; beyond that they are filled as if ``caution`` times
-        the largest of these gaps came to them too.  It halves where a search finds no room.  Gaps
-        differ from one placement to the next: they are taken to be larger, more after each search,
-        where all caps together leave room for that.
-        """
-        counted, caps = self.peaks.peaks(device_of_unit), self.problem.capacity_bytes
-        if any(a > b for a, b in zip(counted, self.peaks.capacity, strict=True)):
-            self.caution *= 0.5
-        gap = {
-            device: max(0.0, caps[device] + over - counted[device])
-            for device, over in enumerate(overruns)
-            if over > 0
-        }
-        rate = self.caution * max(size / max(1, caps[device]) for device, size in gap.items())
-        self.lowered += 1
-        others = self.problem.beside_host
-        every = max(1, sum(caps[device] for device in others))  # 0: the host alone
-        held = sum(counted[device] for device in others) / every
-        wary = _SCHEDULE.wary * min(1.0, max(0.0, 1.0 - held) / _SCHEDULE.wary_from)
-        larger = 1.0 + self.caution * wary * self.lowered
-        capacity = [
-            _SCHEDULE.judged_margin * cap - larger * gap[device]
-            if device in gap
-            else min(most, max(counted[device], (1.0 - rate) * cap))
-            for device, (cap, most) in enumerate(zip(caps, self.given.capacity, strict=True))
-        ]
+    def lower_caps(self, device_of_unit: Sequence[int], overruns: Sequence[int]) -> None:
+        """After a placement that is above some caps: the next search leaves room for what is beyond
+        what is counted, and stays near."""
+        self.caps.lower(self.peaks.peaks(device_of_unit), overruns)
+        self.peaks = replace(self.peaks, capacity=self.caps.now, positions=(), is_near=True)
+
+    def go_on(self, hint: Sequence[int] | None) -> float:
+        """After a search that did not come out above a cap: the next has the room that the best, or
+        else the ``hint``, leaves, and stays near; or draws anew, if this one stayed near.  Returns
+        its share of the time that is left."""
+        known = hint if self.best is None else self.best.device_of
+        if known is None:
+            return _SCHEDULE.more_share
+        if self.caps.now != self.caps.most:
+            counted = self.given.peaks(self.given.units.project(known))
+            self.caps.widen(counted, self.judge(known))
+        is_near = not self.peaks.is_near
+        positions = () if is_near else self.given.positions
         self.peaks = replace(
-            self.peaks, capacity=tuple(map(int, capacity)), positions=(), is_near=True
+            self.peaks, capacity=self.caps.now, positions=positions, is_near=is_near
         )
+        return _SCHEDULE.near_share if is_near else _SCHEDULE.more_share

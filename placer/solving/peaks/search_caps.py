@@ -1,0 +1,98 @@
+"""The caps that searches along the orders keep: those of the devices less what the prediction says
+beyond what searches count (what an allocator loses to gaps, say)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placer.problem.placement_problem import PlacementProblem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapSchedule:
+    """How much of what was seen of one placement is expected of the next."""
+
+    margin: float = 0.998  # of the caps: what prediction and search mostly differ by
+    judged_margin: float = 0.9998  # the same, where the prediction has told by how much
+    wary: float = 0.15  # of a gap, more for each search that came out above a cap
+    wary_from: float = 0.2  # of all caps together left; in proportion where less is
+    most_reserved: float = 0.5  # of all caps together left, before anything was searched
+
+
+_SCHEDULE = CapSchedule()
+
+
+class SearchCaps:
+    """The caps of the next search in bytes, ``now``, which are never above ``most``.
+
+    ``counted`` and ``overruns`` of a placement are what searches count on every device, and by how
+    much it is predicted to be above its cap; together with the cap they tell the gap between both.
+    """
+
+    def __init__(self, problem: PlacementProblem, host_bytes: int | None = None) -> None:
+        self.caps, self.others = problem.capacity_bytes, problem.beside_host
+        most = [int(_SCHEDULE.margin * cap) for cap in self.caps]
+        if host_bytes is not None:
+            most[problem.host] = min(most[problem.host], host_bytes)
+        self.most = self.now = tuple(most)
+        self.caution, self.lowered = 1.0, 0
+
+    def reserve(self, counted: Sequence[float], overruns: Sequence[int]) -> None:
+        """Before the first search: takes the largest gap of a placement, as a share of the cap, off
+        every cap but the host's."""
+        gaps = self._gaps(counted, overruns)
+        rate = max((gaps[d] / self.caps[d] for d in self.others if self.caps[d]), default=0.0)
+        rate = min(max(0.0, rate), _SCHEDULE.most_reserved * (1.0 - self._held(counted)))
+        now = list(self.now)
+        for device in self.others:
+            now[device] = min(now[device], int((1.0 - rate) * self.caps[device]))
+        self.now = tuple(now)
+
+    def lower(self, counted: Sequence[float], overruns: Sequence[int]) -> None:
+        """After a search that came out above a cap: takes the gaps there off those caps.
+
+        What other devices hold by now may stay there; beyond that they are filled as if ``caution``
+        times the largest of these gaps came to them too.  It halves where a search finds no room.
+        Gaps differ from one placement to the next: they are taken to be larger, more after each
+        search, where all caps together leave room for that.
+        """
+        if any(a > b for a, b in zip(counted, self.now, strict=True)):
+            self.caution *= 0.5
+        gaps = self._gaps(counted, overruns)
+        above = [device for device, over in enumerate(overruns) if over > 0]
+        rate = self.caution * max(
+            max(0.0, gaps[device]) / max(1, self.caps[device]) for device in above
+        )
+        self.lowered += 1
+        left = min(1.0, max(0.0, 1.0 - self._held(counted)) / _SCHEDULE.wary_from)
+        larger = 1.0 + self.caution * _SCHEDULE.wary * left * self.lowered
+        self.now = tuple(
+            int(
+                _SCHEDULE.judged_margin * cap - larger * max(0.0, gaps[device])
+                if device in above
+                else min(self.most[device], max(counted[device], (1.0 - rate) * cap))
+            )
+            for device, cap in enumerate(self.caps)
+        )
+
+    def widen(self, counted: Sequence[float], overruns: Sequence[int]) -> None:
+        """Where nothing better is found than a placement within the caps: gives back what is off
+        them beyond the gaps of that placement."""
+        gaps = self._gaps(counted, overruns)
+        self.now = tuple(
+            max(now, min(most, int(_SCHEDULE.judged_margin * cap - gap)))
+            for now, most, cap, gap in zip(self.now, self.most, self.caps, gaps, strict=True)
+        )
+
+    def _gaps(self, counted: Sequence[float], overruns: Sequence[int]) -> list[float]:
+        """What the prediction says of every device beyond what is counted there."""
+        return [
+            cap + over - count
+            for cap, over, count in zip(self.caps, overruns, counted, strict=True)
+        ]
+
+    def _held(self, counted: Sequence[float]) -> float:
+        """The share of all caps but the host's that is counted."""
+        every = sum(self.caps[device] for device in self.others)  # 0: the host alone
+        return sum(counted[device] for device in self.others) / max(1, every)

@@ -1,0 +1,103 @@
+"""What is taken off the caps of searches, and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_problems import problem_of
+
+from placer.solving.peaks.search_caps import SearchCaps
+
+CAP = 10_000
+HOST_CAP = 50_000
+MOST = int(0.998 * CAP)
+
+
+def caps_of(host_bytes: int | None = None) -> SearchCaps:
+    """Two devices beside a host."""
+    return SearchCaps(
+        problem_of(
+            resident=[1], tensors=[], capacity=[CAP, CAP, HOST_CAP], allowed=[[0, 1]], host=2
+        ),
+        host_bytes,
+    )
+
+
+def above(counted: Sequence[int], needs: Sequence[int]) -> tuple[list[int], list[int]]:
+    """What is counted on the two devices, and by how much their needs are above the caps."""
+    return [*counted, 0], [*(need - CAP for need in needs), -HOST_CAP]
+
+
+def test_at_first_hardly_anything_is_off() -> None:
+    assert caps_of().now == (MOST, MOST, int(0.998 * HOST_CAP))
+    assert caps_of(host_bytes=700).now == (MOST, MOST, 700)
+
+
+def test_each_search_that_comes_out_above_a_cap_leaves_more() -> None:
+    """Of the cap of the device that is above, by the same gap: 15% of it more, then as much again;
+    another keeps what it holds, as if the gap came to it, too."""
+    found = []
+    caps = caps_of()
+    for _ in range(2):
+        caps.now = caps.most  # all of it was found to be kept
+        caps.lower(*above([1_000, 1_000], [CAP + 1, 1_100]))
+        found.append(caps.now[0])
+    gap = CAP + 1 - 1_000
+    assert CAP - found[0] == pytest.approx(1.15 * gap, rel=0.01)
+    assert found[0] - found[1] == pytest.approx(0.15 * gap, rel=0.01)
+    assert caps.now[1] == 1_000
+
+
+def test_gaps_are_reserved_before_the_first_search() -> None:
+    """The largest, 8% of a cap, of all devices but the host, whichever has it."""
+    caps = caps_of()
+    caps.reserve(*above([5_000, 6_000], [5_200, 6_800]))
+    assert caps.now == (9_200, 9_200, int(0.998 * HOST_CAP))
+
+
+def test_no_more_is_reserved_than_half_of_what_is_left() -> None:
+    """Nine tenths of all caps are held: 5% of each are taken for a gap of 8%."""
+    caps = caps_of()
+    caps.reserve(*above([9_000, 9_000], [9_800, 9_100]))
+    assert caps.now[:2] == (9_500, 9_500)
+
+
+def test_what_a_placement_within_the_caps_leaves_is_given_back() -> None:
+    """Its gaps stay off: 200 and 700 of the 800 that were reserved; never more than at first."""
+    caps = caps_of()
+    caps.reserve(*above([5_000, 6_000], [5_200, 6_800]))
+    caps.widen(*above([7_000, 7_000], [7_200, 7_700]))
+    assert caps.now == (9_798, 9_298, int(0.998 * HOST_CAP))
+    caps.widen(*above([7_000, 7_000], [7_000, 7_000]))
+    assert caps.now[:2] == (MOST, MOST)
+
+
+def test_nothing_is_taken_by_giving_back() -> None:
+    """A gap that is larger than what was reserved is of a placement that fits all the same."""
+    caps = caps_of()
+    caps.reserve(*above([5_000, 6_000], [5_200, 6_800]))
+    caps.widen(*above([7_000, 7_000], [8_500, 8_500]))
+    assert caps.now[:2] == (9_200, 9_200)
+
+
+_SIZES = st.lists(st.integers(0, CAP), min_size=2, max_size=2)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["reserve", "lower", "widen"]), _SIZES, _SIZES)))
+def test_caps_are_never_above_the_most(steps) -> None:
+    """What is reserved raises none of them, and giving back lowers none."""
+    caps = caps_of()
+    for name, counted, gaps in steps:
+        needs = [count + gap for count, gap in zip(counted, gaps, strict=True)]
+        if name == "lower" and max(needs) <= CAP:
+            continue
+        before = caps.now
+        getattr(caps, name)(*above(counted, needs))
+        assert all(now <= most for now, most in zip(caps.now, caps.most, strict=True))
+        if name == "reserve":
+            assert all(now <= was for now, was in zip(caps.now, before, strict=True))
+        if name == "widen":
+            assert all(now >= was for now, was in zip(caps.now, before, strict=True))
