@@ -42,8 +42,8 @@ PERCENTS = (0, 130)
 """Caps as a share of an equal share; 0: the memory that the devices have."""
 
 LEAST_PERCENT = 110
-"""Caps are at least this share of what the widest op needs alone on a device, or one colocation
-group keeps."""
+"""Caps are at least this share of what the widest op, or the heaviest colocation group, needs alone
+on a device."""
 
 
 def cell(
@@ -59,17 +59,18 @@ def cell(
     work = workload(path, wanted, arguments.costs)
     constraints = constraints_of(work)
     graph, costs = work.graph, work.costs
-    need = need_bytes(work, constraints.first_choice)
+    together = constraints.first_choice
+    need = need_bytes(work, together)
     if percent:
         heaviest = max(
-            sum(costs[op].persistent_bytes for op in group.ops) for group in constraints.groups
+            (group.ops for group in constraints.groups),
+            key=lambda ops: sum(costs[op].persistent_bytes for op in ops),
         )
-        widest = widest_op(graph, costs)[0]
-        apart = {
-            op: GPUS[op != widest] if place in GPUS else place
-            for op, place in constraints.first_choice.items()
-        }
-        least = max(heaviest, need_bytes(work, apart))
+        apart = [
+            {op: GPUS[op not in ops] if place in GPUS else place for op, place in together.items()}
+            for ops in ({widest_op(graph, costs)[0]}, set(heaviest))
+        ]
+        least = max(need_bytes(work, placement) for placement in apart)
         cap = max(need * percent // (100 * DEVICES), least * LEAST_PERCENT // 100)
         wanted = replace(wanted, max_memory={number: cap for number in range(DEVICES)})
         work = work.on(MACHINE, wanted)
