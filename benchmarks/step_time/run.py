@@ -6,7 +6,8 @@ places every graph on four T4, with their own memory and with caps of ``--percen
 share of what TensorFlow's allocator needs on one device.  With ``--costs grappler`` the seconds of
 every op are Grappler's estimates, for all who place, so that only scheduling and search decide.
 What has run is kept in ``FOLDER/OBJECTIVE/COSTS/`` and is not run again; ``--table`` prints the
-tables of what is there and runs nothing.
+tables of what is there and runs nothing.  With ``--peaks`` caps are shares of the peak and hold for
+peaks alone, as they did in the first tables.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ from referee import judge, seconds_of_ops
 from tables import tables
 
 from cost_models.op_cost import with_measured
+from placer.pipeline import predicted_placement
 from placer.pipeline.formulation import constraints_of
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
+from placer.plan import plan
 from placer.plan.request import Options
 from placer.prediction.memory.live_moments import widest_op
+from placer.prediction.orders import step_peaks
 from placer.prediction.prediction import predict
 from placer.questions.comparison import compare_workload
 
@@ -99,9 +103,18 @@ def cell(
 
 
 def need_bytes(work: Workload, placement: Mapping[str, str]) -> int:
-    """What the allocator of the first GPU needs."""
+    """What the allocator of the first GPU needs, or with ``--peaks`` its peak."""
     found = predict(work.graph, work.costs, placement, work.cluster)
-    return max(found.needs[GPUS[0]].need.high_bytes, found.peaks[GPUS[0]].high_bytes)
+    peak = found.peaks[GPUS[0]].high_bytes
+    if peak < step_peaks.LEAST_LIMIT_BYTES:
+        return peak
+    return max(found.needs[GPUS[0]].need.high_bytes, peak)
+
+
+def hold_for_peaks() -> None:
+    """No cap is an allocator's limit from here on."""
+    for module in (step_peaks, predicted_placement, plan):
+        module.LEAST_LIMIT_BYTES = sys.maxsize
 
 
 def workload(path: Path, wanted: Options, costs: str) -> Workload:
@@ -156,9 +169,12 @@ def main() -> None:
     parser.add_argument("--costs", choices=("placer", GRAPPLER), default="placer")
     parser.add_argument("--time-limit", type=float, default=30.0)
     parser.add_argument("--percents", default=",".join(map(str, PERCENTS)))
+    parser.add_argument("--peaks", action="store_true", help="caps hold for peaks alone")
     parser.add_argument("--table", action="store_true", help="print the tables and run nothing")
     parser.add_argument("--only", metavar="NAME", help="one graph, in this process")
     arguments = parser.parse_intermixed_args()
+    if arguments.peaks:
+        hold_for_peaks()
     rows = arguments.folder / arguments.objective / arguments.costs
     rows.mkdir(parents=True, exist_ok=True)
     percents = [int(percent) for percent in arguments.percents.split(",")]

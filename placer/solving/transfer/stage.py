@@ -122,7 +122,10 @@ def _search(
     left = deadline - clock.monotonic()
     found = Solution(status=Status.UNKNOWN, is_cut=True)
     if left >= SCHEDULE.least_child_seconds:
-        starts = [*([] if start is None else [start]), *hints]
+        starts = [
+            *([] if start is None else [start]),
+            *(_where_allowed(problem, hint) for hint in hints),
+        ]
         is_small = problem.unit_count <= SCHEDULE.least_searched_units
         search = _SEARCH_OF_FEW if is_small else _SEARCH
         found = search_in_child(search, problem, starts, parameters, left)
@@ -134,6 +137,15 @@ def _search(
     best = min(candidates, key=lambda units: (problem.value(units), problem.tie_rank(units)))
     judged = _judge(problem, best, bound, found.warnings)
     return replace(judged, is_cut=found.is_cut)
+
+
+def _where_allowed(problem: UnitProblem, hint: Sequence[int]) -> tuple[int, ...]:
+    """The hint with every unit on a device that it may be on: searches take that for granted, and a
+    hint may be of another round, in which it was free."""
+    return tuple(
+        device if device in allowed else allowed[0]
+        for device, allowed in zip(hint, problem.allowed, strict=True)
+    )
 
 
 def _judge(

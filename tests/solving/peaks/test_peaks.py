@@ -383,7 +383,7 @@ def test_what_is_known_to_fit_is_not_judged_again(
 
 
 def test_the_best_is_tidied_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search that comes to it again goes on: a short one near it and a longer one from nothing, in
+    """A search that comes to it again goes on: a short one near it, a longer one from nothing, in
     turns."""
     graph, costs = _two_towers()
     problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")

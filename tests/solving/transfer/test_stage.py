@@ -8,8 +8,11 @@ import pytest
 from small_problems import problem_of, random_problem
 
 from placer.prediction.scoring import score
+from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import reduce_to_units
-from placer.solving.transfer.stage import cannot_fit
+from placer.solving.solution import SolverParameters, Status
+from placer.solving.transfer import stage
+from placer.solving.transfer.stage import cannot_fit, solve_stage
 
 
 @pytest.mark.parametrize(("least", "fits"), [(12, False), (6, True)])
@@ -42,3 +45,32 @@ def test_what_fits_is_never_said_not_to() -> None:
                 )
             )
     assert plain > 5
+
+
+def test_searches_begin_where_units_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hint that has an op where it may not be (another round left it free) sends least of all;
+    what is found keeps to what is allowed."""
+    tensors = [(op, [op + 1], 10) for op in range(5)]
+    problem = problem_of(
+        resident=[1] * 6,
+        tensors=tensors,
+        capacity=[4, 4, 0],
+        allowed=[[0, 1], [0, 1], [1], [0, 1], [0, 1], [0, 1]],
+    )
+    units = reduce_to_units(problem)
+    hint = [0, 0, 0, 1, 1, 1]
+    begun = []
+    search = stage.search_in_child
+
+    def watched(task, units_searched, starts, *rest):
+        begun.extend((units_searched, start) for start in starts)
+        return search(task, units_searched, starts, *rest)
+
+    monkeypatch.setattr(stage, "search_in_child", watched)
+    found = solve_stage(units, SolverParameters(), clock.monotonic() + 10.0, [hint])
+    assert found.status is Status.OPTIMAL
+    assert found.value == 10
+    assert len(begun) >= 2
+    for searched, start in begun:
+        allowed = zip(start, searched.allowed, strict=True)
+        assert all(device in devices for device, devices in allowed)
