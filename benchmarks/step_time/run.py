@@ -7,7 +7,7 @@ share of what TensorFlow's allocator needs on one device.  With ``--costs grappl
 every op are Grappler's estimates, for all who place, so that only scheduling and search decide.
 What has run is kept in ``FOLDER/OBJECTIVE/COSTS/`` and is not run again; ``--table`` prints the
 tables of what is there and runs nothing.  With ``--peaks`` caps are shares of the peak and hold for
-peaks alone, as they did in the first tables.
+peaks alone, as they did in the first tables; these rows are kept in ``peaks/`` below that.
 """
 
 from __future__ import annotations
@@ -173,9 +173,10 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the tables and run nothing")
     parser.add_argument("--only", metavar="NAME", help="one graph, in this process")
     arguments = parser.parse_intermixed_args()
+    rows = arguments.folder / arguments.objective / arguments.costs
     if arguments.peaks:
         hold_for_peaks()
-    rows = arguments.folder / arguments.objective / arguments.costs
+        rows /= "peaks"
     rows.mkdir(parents=True, exist_ok=True)
     percents = [int(percent) for percent in arguments.percents.split(",")]
     cases = [case for case in CASES if _is_asked(case, arguments)]

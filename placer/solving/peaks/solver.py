@@ -237,7 +237,6 @@ class _Tries:
             self.best = solution
         if self.nearest is None or (self.nearest.value or 0.0) >= self.value:
             self.nearest, self.is_mendable, self.is_slight = None, False, False
-            self.peaks = replace(self.given, capacity=self.caps.now, is_near=self.peaks.is_near)
 
     def repair(self, known_bytes: float, share: float = 1.0) -> None:
         """Mends the nearest placement move by move, each judged by the prediction, for a share of
