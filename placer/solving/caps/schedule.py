@@ -18,9 +18,13 @@ class RoundSchedule:
     spilling_share: float = 0.4  # for each search that spills more
     tidying_share: float = 0.1  # for tidying layers as they were dealt out, at most
     next_share: float = 0.5  # for each other round
-    first_fitting_share: float = 0.3  # for something that fits, before any other objective
+    first_fitting_share: float = 0.5  # for something that fits, before any other objective
     fitting_share: float = 0.5  # the same, after each round
     baseline_share: float = 0.25  # for baselines, made to fit
+    beside_orders: float = (
+        0.6  # of that, and of the first round, where a search along the orders of
+    )
+    # another objective than transfer comes next
     baseline_rounds: int = 6  # for each of them
     layered_shares: tuple[float, ...] = (0.93, 0.8)  # of caps: layers on more devices, less full
     least_layered_ops: int = 1_000  # programs with fewer are no matter of layers

@@ -139,7 +139,8 @@ class _Rounds:
         self.transfer_rounds: _Rounds | None = None
         self.spreads = problem.objective != "transfer"
         self.find_lifetimes: LifetimeFinder | None = None
-        self.searches_left = SCHEDULE.most_searches if problem.objective == "transfer" else 0
+        is_searched = problem.objective != "throughput"
+        self.searches_left = SCHEDULE.most_searches if is_searched else 0
 
     @property
     def value(self) -> float | None:
@@ -194,7 +195,7 @@ class _Rounds:
                 self.search_along_orders(hint)
             return
         self.last = solution
-        if self.search_along_orders(hint):
+        if self.begin_at(solution):
             return
         tried = self.searches_left < SCHEDULE.most_searches
         must_spill = bool(spilled_ops(self.given, hint)) or tried
@@ -206,6 +207,16 @@ class _Rounds:
         if self.spreads:
             self.tightened = spread(self.tightened, self.given)
         self.fit_by_transfer(SCHEDULE.fitting_share)
+
+    def begin_at(self, solution: Solution) -> bool:
+        """Whether a search by what devices hold, begun at a placement that is above a cap, finds
+        what fits; for another objective than transfer it may be known, and better is searched."""
+        assert solution.device_of is not None
+        if self.given.objective == "transfer":
+            return self.search_along_orders(solution.device_of)
+        if self.best is None:
+            return False
+        return self.search_along_orders(self.best.device_of, [solution.device_of])
 
     def bound_beside(self, solution: Solution) -> None:
         """Begins the search for a bound where the first round leaves much of it open."""
@@ -255,17 +266,24 @@ class _Rounds:
         """Whether a search by what devices hold may come."""
         return self.find_lifetimes is not None and self.searches_left > 0
 
-    def search_along_orders(self, hint: Sequence[int] | None) -> bool:
+    def search_along_orders(
+        self, hint: Sequence[int] | None, known: Sequence[Sequence[int]] = ()
+    ) -> bool:
         """Whether a search by what devices hold found what fits; it is made until it has, twice at
         most."""
         if self.find_lifetimes is None or not self.searches_orders():
             return False
         self.searches_left -= 1
-        share = SCHEDULE.orders_share if self.has_net else SCHEDULE.unspilled_orders_share
-        return self.search_with(None, share, hint)
+        is_last = self.has_net or self.best is not None
+        share = SCHEDULE.orders_share if is_last else SCHEDULE.unspilled_orders_share
+        return self.search_with(None, share, hint, known)
 
     def search_with(
-        self, host_bytes: int | None, share: float, hint: Sequence[int] | None = None
+        self,
+        host_bytes: int | None,
+        share: float,
+        hint: Sequence[int] | None = None,
+        known: Sequence[Sequence[int]] = (),
     ) -> bool:
         """Whether a search by what devices hold finds what fits in a share of the time; see
         :func:`~placer.solving.peaks.solver.solve_along_orders`."""
@@ -286,7 +304,9 @@ class _Rounds:
             hint,
             least_bytes=0.0 if host_bytes is not None else self.proofs.least_bytes(),
             host_bytes=host_bytes,
-            known_bytes=self.value,
+            best=self.best,
+            known=known,
+            is_once=self.spreads and self.given.objective == "transfer",
             judging_seconds=self.predict.longest_seconds,
         )
         late = self.seconds_left() < SCHEDULE.least_round_seconds or not self.is_counted()
@@ -314,6 +334,8 @@ class _Rounds:
                 share, least = SCHEDULE.first_share_of_orders, SCHEDULE.least_first_seconds
                 if self.proves_beside:
                     share = SCHEDULE.first_share_beside
+                elif self.spreads:
+                    share *= SCHEDULE.beside_orders
         share = self.parameters.share(share)
         # from the best placement known
         known = self.best or self.last
@@ -367,6 +389,8 @@ class _Rounds:
         made to fit, for a share of the time."""
         if self.given.objective == "transfer" or self.solver != DEFAULT_SOLVER or self.finished:
             return
+        if self.searches_orders():
+            share *= SCHEDULE.beside_orders
         seconds = self.parameters.share(share) * max(0.0, self.seconds_left())
         until = clock.monotonic() + seconds
         limit = self.parameters

@@ -11,7 +11,7 @@ import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.gain_table import apply_move, gain, new_gain_table, transfer_of
-from placer.solving.compiled.held_bytes import Held, hold, shift
+from placer.solving.compiled.held_bytes import TINY, Held, excess_of, hold, is_better, shift
 from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.neighbours import has_nets, neighbour_device
 from placer.solving.compiled.unit_moves import border_units
@@ -24,9 +24,6 @@ _COOLED = 0.01
 
 _RISE = 1.1
 """The price is multiplied or divided by this each time."""
-
-_TINY = 0.5
-"""Bytes: sums of whole numbers are exact up to 2**53."""
 
 _PRICES = 400
 """How often the price changes."""
@@ -66,7 +63,7 @@ def anneal_held(
     state = device_of.copy()
     devices = limit.shape[0]
     in_use = hold(held, state, devices, moments)
-    excess = _excess(in_use, limit)
+    excess = excess_of(in_use, limit)
     transfer = transfer_of(arrays, state)
     best = state.copy()
     best_transfer, best_excess = transfer, excess
@@ -90,7 +87,7 @@ def anneal_held(
             price = (
                 first_price
                 if price > _HIGHEST
-                else price * (_RISE if excess > _TINY else 1.0 / _RISE)
+                else price * (_RISE if excess > TINY else 1.0 / _RISE)
             )
         # a move, kept by the rule of annealing or taken back
         unit, target = _propose(arrays, state, border, free, devices)
@@ -104,22 +101,12 @@ def anneal_held(
             apply_move(arrays, table, unit, target)
             transfer -= saved
             excess += more
-            if _is_better(excess, transfer, best_excess, best_transfer):
+            if is_better(excess, transfer, best_excess, best_transfer):
                 best[:] = state
                 best_transfer, best_excess = transfer, excess
         else:
             shift(held, state, in_use, limit, unit, source)
     return best, best_transfer, best_excess
-
-
-@compiled_part
-def _excess(in_use: Floats, limit: Floats) -> float:
-    """The bytes above the limits, summed over all moments."""
-    total = 0.0
-    for device in range(limit.shape[0]):
-        for moment in range(in_use.shape[1]):
-            total += max(0.0, in_use[device, moment] - limit[device])
-    return total
 
 
 @compiled_part
@@ -133,11 +120,3 @@ def _propose(
     if has_nets(arrays.units, unit) and np.random.random() <= _NEIGHBOUR_SHARE:
         return unit, int(neighbour_device(arrays, state, unit))
     return unit, np.random.randint(devices)
-
-
-@compiled_part
-def _is_better(excess: float, transfer: float, best_excess: float, best_transfer: float) -> bool:
-    """Whether less is above the limits, or nothing is and less is sent."""
-    if best_excess > _TINY:
-        return excess < best_excess - _TINY
-    return excess <= _TINY and transfer < best_transfer

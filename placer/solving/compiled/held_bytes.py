@@ -46,6 +46,33 @@ class Held(NamedTuple):
 
 _NEVER = 1 << 60
 
+TINY = 0.5
+"""Bytes: sums of whole numbers are exact up to 2**53."""
+
+
+def nothing_held(units: int) -> Held:
+    """Units that hold nothing."""
+    none, no_bytes = np.zeros(0, np.int64), np.zeros(0)
+    start = np.zeros(units + 1, np.int64)
+    return Held(
+        owner=none,
+        first=none,
+        done=none,
+        size=no_bytes,
+        read_start=start[:1],
+        reader=none,
+        read_first=none,
+        read_last=none,
+        read_size=no_bytes,
+        start=start,
+        buffers=none,
+        own_start=start,
+        own_first=none,
+        own_last=none,
+        own_size=no_bytes,
+        resident=np.zeros(units),
+    )
+
 
 @compiled
 def hold(held: Held, device_of: Ints, devices: int, moments: int) -> Floats:
@@ -132,3 +159,21 @@ def _add(in_use: Floats, limit: float, first: int, last: int, size: float) -> fl
         in_use[moment] = before + size
         more += max(0.0, before + size - limit) - max(0.0, before - limit)
     return more
+
+
+@compiled_part
+def excess_of(in_use: Floats, limit: Floats) -> float:
+    """The bytes above the limits, summed over all moments."""
+    total = 0.0
+    for device in range(limit.shape[0]):
+        for moment in range(in_use.shape[1]):
+            total += max(0.0, in_use[device, moment] - limit[device])
+    return total
+
+
+@compiled_part
+def is_better(excess: float, value: float, best_excess: float, best_value: float) -> bool:
+    """Whether less is above the limits, or nothing is and the value is lower."""
+    if best_excess > TINY:
+        return excess < best_excess - TINY
+    return excess <= TINY and value < best_value

@@ -2,6 +2,9 @@
 
 Most moves take a unit off the chain of ops that ends last, each begun by the end or the
 message of the one before: only a change there can shorten the step.
+
+What devices hold above their limits costs, more while something is and less while nothing is
+(:mod:`placer.solving.compiled.held_annealing`).
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from placer.solving.compiled.arrays import Floats, Ints, Units
+from placer.solving.compiled.held_bytes import TINY, Held, excess_of, hold, is_better, shift
 from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.step_simulation import Program, Timing, step_seconds
 
@@ -16,22 +20,46 @@ _CHAIN_SHARE = 0.6
 _NEAR_SHARE = 0.6
 _SWAP_SHARE = 0.15
 
+_CROWDED_SHARE = 0.5
+_FEELERS = 16
+"""Units that are drawn until one is of the crowded device."""
+
+_FIRST_PRICE = 0.01
+"""Of a byte above a limit at one moment, in steps per mean limit."""
+
+_RISE = 1.1
+"""The price is multiplied or divided by this each time."""
+
+_PRICES = 400
+"""How often the price changes."""
+
+_HIGHEST = 1000.0
+"""Above so many times the first price it begins anew there."""
+
+_MOST_SAVED = 0.3
+"""Of the step: a move that has to save more is not tried."""
+
 
 @compiled
 def anneal_step(
     program: Program,
     units: Units,
     capacity: Floats,
+    held: Held,
+    limit: Floats,
+    moments: int,
     device_of: Ints,
     free: Ints,
     seed: int,
     steps: int,
     temperatures: tuple[float, float],
-) -> tuple[float, Ints, float, Ints]:
-    """The least step time found with its placement, and the last one reached.
+) -> Ints:
+    """The placement of the least step time that holds nothing above ``limit[device]`` at any of the
+    ``moments``, or the one found that holds the least above.
 
     ``device_of`` keeps all rows of ``capacity[row, device]``; ``free`` are the units that may move.
-    The temperature falls geometrically over the ``steps`` between two values in seconds.
+    The temperature falls geometrically over the ``steps`` between two values in seconds.  Long, as
+    it is the one loop over moves.
     """
     np.random.seed(seed)
     ops = program.unit_of.shape[0]
@@ -39,52 +67,71 @@ def anneal_step(
     used = np.zeros_like(capacity)
     for unit in range(state.shape[0]):
         used[:, state[unit]] += units.weights[:, unit]
+    in_use = hold(held, state, limit.shape[0], moments)
+    excess = excess_of(in_use, limit)
     timing = Timing(np.zeros(ops), np.full(ops, -1, np.int64))
     tried = Timing(np.zeros(ops), np.full(ops, -1, np.int64))
     value = step_seconds(program, state, timing)
-    best, least = state.copy(), value
+    best, best_value, best_excess = state.copy(), value, excess
     chain = _chain(timing)
-    changed = value
     heat = temperatures[0]
     cooling = (temperatures[1] / temperatures[0]) ** (1.0 / max(1, steps))
-    for _ in range(steps):
+    first_price = _FIRST_PRICE * value / max(1.0, limit.mean())
+    price = first_price
+    period = max(1, steps // _PRICES)
+    for step in range(steps):
         heat *= cooling
-        unit, target, other = _proposal(program, units, state, free, chain)
+        if step % period == 0:
+            price = (
+                first_price
+                if price > _HIGHEST * first_price
+                else price * (_RISE if excess > TINY else 1.0 / _RISE)
+            )
+        crowded = _crowded(in_use, limit) if excess > TINY else -1
+        unit, target, other = _proposal(program, units, state, free, chain, crowded)
         source = state[unit]
         if target == source:
             continue
-        _shift(units, used, state, unit, target)
+        more = _move(units, held, used, in_use, limit, state, unit, target)
         if other >= 0:
-            _shift(units, used, state, other, source)
-        accepted = (used[:, target] <= capacity[:, target]).all() and (
+            more += _move(units, held, used, in_use, limit, state, other, source)
+        fits = (used[:, target] <= capacity[:, target]).all() and (
             other < 0 or (used[:, source] <= capacity[:, source]).all()
         )
-        if accepted:
+        most = value - price * more - heat * np.log(1.0 - np.random.random())
+        changed = np.inf
+        if fits and most > (1.0 - _MOST_SAVED) * value:
             changed = step_seconds(program, state, tried)
-            accepted = changed <= value or np.random.random() < np.exp((value - changed) / heat)
-        if accepted:
+        if changed <= most:
             value = changed
+            excess += more
             timing.finish[:] = tried.finish
             timing.cause[:] = tried.cause
             chain = _chain(timing)
-            if value < least * (1.0 - 1e-12):
-                least = value
+            if is_better(excess, value, best_excess, best_value * (1.0 - 1e-12)):
+                best_value, best_excess = value, excess
                 best[:] = state
         else:
             if other >= 0:
-                _shift(units, used, state, other, target)
-            _shift(units, used, state, unit, source)
-    return least, best, value, state
+                _move(units, held, used, in_use, limit, state, other, target)
+            _move(units, held, used, in_use, limit, state, unit, source)
+    return best
 
 
 @compiled_part
 def _proposal(
-    program: Program, units: Units, state: Ints, free: Ints, chain: Ints
+    program: Program, units: Units, state: Ints, free: Ints, chain: Ints, crowded: int
 ) -> tuple[int, int, int]:
-    """A unit, a device for it (its own: no move), and a unit there to swap with (or -1)."""
+    """A unit, often of the ``crowded`` device if there is one, a device for it (its own: no move),
+    and a unit there to swap with (or -1)."""
     unit = int(free[np.random.randint(free.shape[0])])
     target = np.random.randint(units.allowed.shape[1])
-    if np.random.random() < _CHAIN_SHARE:
+    if crowded >= 0 and np.random.random() < _CROWDED_SHARE:
+        for _ in range(_FEELERS):
+            if state[unit] == crowded:
+                break
+            unit = int(free[np.random.randint(free.shape[0])])
+    elif np.random.random() < _CHAIN_SHARE:
         place = np.random.randint(chain.shape[0])
         unit = int(program.unit_of[chain[place]])
         if np.random.random() < _NEAR_SHARE:
@@ -102,10 +149,31 @@ def _proposal(
 
 
 @compiled_part
-def _shift(units: Units, used: Floats, state: Ints, unit: int, target: int) -> None:
+def _crowded(in_use: Floats, limit: Floats) -> int:
+    """The device that holds the most above its limit at any moment."""
+    crowded, most = -1, 0.0
+    for device in range(limit.shape[0]):
+        over = in_use[device].max() - limit[device]
+        if over > most:
+            crowded, most = device, over
+    return crowded
+
+
+@compiled_part
+def _move(
+    units: Units,
+    held: Held,
+    used: Floats,
+    in_use: Floats,
+    limit: Floats,
+    state: Ints,
+    unit: int,
+    target: int,
+) -> float:
+    """Moves a unit; by how much more is then held above the limits, summed over all moments."""
     used[:, state[unit]] -= units.weights[:, unit]
     used[:, target] += units.weights[:, unit]
-    state[unit] = target
+    return float(shift(held, state, in_use, limit, unit, target))
 
 
 @compiled_part

@@ -6,24 +6,20 @@ lie close together; then cycles through all scales.  Every move is judged by wha
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from placer.prediction.orders.execution_orders import highest_peak
-from placer.solving.compiled.arrays import Arrays, Flags, Floats, Ints
+from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.cuts_of_orders import clique_weights, cut
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held
-from placer.solving.compiled.held_bytes import Held, hold
 from placer.solving.compiled.held_segments import first_held_starts
-from placer.solving.peaks.moments import at_moments, to_held
-from placer.solving.peaks.problem import Buffers, PeakProblem, regroup
+from placer.solving.peaks.problem import PeakProblem
+from placer.solving.peaks.watch import Watch, Watched
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
 from placer.solving.search.laplacian import MOST_UNITS, slow_modes
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
@@ -38,7 +34,6 @@ _LEAST = 1e-300
 class PeakSchedule:
     """What :class:`PeakSearch` draws, follows and anneals."""
 
-    stretches: int = 24  # of every order; the fullest moment of each is followed
     steps_per_unit: int = 100  # of annealing, within the next two
     fewest_steps: int = 2_000
     most_steps: int = 30_000  # a level takes a tenth of a second
@@ -75,17 +70,6 @@ def _search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: E
         best.prove(Status.OPTIMAL)
 
 
-class Watched(NamedTuple):
-    """What the units of a level hold at the ``moments`` that are followed, and by how much each
-    device peaked ``beyond`` the orders under the placement that the cycle began at."""
-
-    buffers: Buffers
-    resident: Floats
-    held: Held
-    moments: int
-    beyond: Floats
-
-
 class PeakSearch(MultilevelSearch[Watched]):
     """The search over one problem; ``on_better`` is told of every better placement.
 
@@ -104,55 +88,25 @@ class PeakSearch(MultilevelSearch[Watched]):
 
     def __init__(self, problem: PeakProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
         self.problem = problem
-        self.held = to_held(problem.buffers, problem.resident)
-        self.capacity = np.array(problem.capacity, np.float64)
-        self.times: set[int] = set()
+        self.watch = Watch(problem)
         self.draws = 0
         self.waiting = deque(problem.positions)
-        self.beyond = np.zeros(len(self.capacity))
         arrays = transfer_arrays(problem.units)
-        self.most = float(arrays.nets.bytes.sum() + 1.0) * len(self.capacity)
-        self.lock = threading.Lock()
-        self.follow(arrays.units.allowed.argmax(axis=1))
+        self.most = float(arrays.nets.bytes.sum() + 1.0) * len(problem.capacity)
+        self.watch.follow(arrays.units.allowed.argmax(axis=1))
         super().__init__(arrays, hints, seed, on_better)
-
-    def follow(self, device_of: Ints) -> Floats:
-        """The bytes by which every device peaks above its cap; the fullest times of this placement
-        become moments."""
-        orders, length = self.problem.orders, self.problem.length
-        along, highest, is_held = self.hold(device_of)
-        stretches = np.array_split(np.arange(length), min(_SCHEDULE.stretches, length))
-        fullest = [part[0] + along[:, :, part].argmax(axis=2) for part in stretches]
-        times = np.stack(fullest, axis=2) + (np.arange(orders) * length)[None, :, None]
-        with self.lock:
-            self.times.update(np.unique(times[is_held]).tolist())
-            self.beyond = highest - along.max(axis=(1, 2))
-        return highest - self.capacity
-
-    def hold(self, device_of: Ints) -> tuple[Floats, Floats, Flags]:
-        """The bytes on every device along every order, its highest peak, and whether it holds
-        anything but what is there all the time."""
-        orders, length = self.problem.orders, self.problem.length
-        devices = len(self.capacity)
-        along = hold(self.held, device_of, devices, orders * length)
-        along = along.reshape(devices, orders, length)
-        resident = np.bincount(device_of, self.problem.resident, minlength=devices)
-        peaks = zip(along.max(axis=2), resident, strict=True)
-        highest = np.array([highest_peak(*each) for each in peaks])
-        return along, highest, highest > resident
 
     def judge(self, level: Level[Watched], device_of: Ints) -> Found:
         """The placement with its transfer, or how much it is above the caps."""
-        above = self.follow(device_of)
-        if (above <= 0.0).all():
-            return Found(float(transfer_of(level.arrays, device_of)), device_of)
-        share = (np.maximum(0.0, above) / np.maximum(1.0, self.capacity)).sum()
-        return Found(self.most * (1.0 + float(share)), device_of)
+        above = self.watch.share_above(device_of)
+        if above:
+            return Found(self.most * (1.0 + above), device_of)
+        return Found(float(transfer_of(level.arrays, device_of)), device_of)
 
     def tie_rank(self, device_of: Ints) -> tuple[int, float]:
         """Few devices, and none of them full (to a percent, so that ties are not the search)."""
-        _, highest, _ = self.hold(device_of)
-        share = float((highest / np.maximum(1.0, self.capacity)).max())
+        _, highest, _ = self.watch.hold(device_of)
+        share = float((highest / np.maximum(1.0, self.watch.capacity)).max())
         return len(np.unique(device_of)), round(share, 2)
 
     def step(self, deadline: float) -> None:
@@ -177,19 +131,11 @@ class PeakSearch(MultilevelSearch[Watched]):
 
     def data_of(self, parent: Found | None) -> Watched:
         """What the units hold at the moments known by now, those of the parent among them."""
-        if parent is not None:
-            self.follow(parent.device_of)
-        with self.lock:
-            moments, beyond = np.array(sorted(self.times), np.int64), self.beyond
-        buffers, resident = at_moments(self.problem.buffers, moments), self.problem.resident
-        return Watched(buffers, resident, to_held(buffers, resident), len(moments), beyond)
+        return self.watch.watched(None if parent is None else parent.device_of)
 
     def joined(self, data: Watched, new_of: Ints) -> Watched:
         """What the units of a coarser level hold."""
-        buffers = regroup(data.buffers, new_of)
-        resident = np.asarray(np.bincount(new_of, data.resident), np.float64)
-        held = to_held(buffers, resident)
-        return Watched(buffers, resident, held, data.moments, data.beyond)
+        return data.joined(new_of)
 
     def improve(
         self, level: Level[Watched], device_of: Ints, free: Ints, temperature: float
@@ -205,7 +151,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         best, _, _ = anneal_held(
             level.arrays,
             level.data.held,
-            self.capacity - share * level.data.beyond,
+            self.watch.capacity - share * level.data.beyond,
             level.data.moments,
             device_of,
             free,
@@ -298,7 +244,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         """The segment of every unit of ``order``, and by which share one may be above its cap."""
         held, moments = level.data.held, level.data.moments
         for excess in _SCHEDULE.excesses:
-            limit = (1.0 + excess) * _SCHEDULE.margin * self.capacity
+            limit = (1.0 + excess) * _SCHEDULE.margin * self.watch.capacity
             starts: dict[float, Ints] = {}
             for device in sequence:
                 if limit[device] not in starts:

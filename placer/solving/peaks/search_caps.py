@@ -3,6 +3,7 @@ beyond what searches count (what an allocator loses to gaps, say)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,8 @@ _SCHEDULE = CapSchedule()
 
 
 class SearchCaps:
-    """The caps of the next search in bytes, ``now``, which are never above ``most``.
+    """The caps of the next search in bytes, ``now``: never above ``most``, or above a little less
+    than the cap of a device whose gap the prediction has just told.
 
     ``counted`` and ``overruns`` of a placement are what searches count on every device, and by how
     much it is predicted to be above its cap; together with the cap they tell the gap between both.
@@ -37,6 +39,7 @@ class SearchCaps:
             most[problem.host] = min(most[problem.host], host_bytes)
         self.most = self.now = tuple(most)
         self.caution, self.lowered = 1.0, 0
+        self.is_missed = False
 
     def reserve(self, counted: Sequence[float], overruns: Sequence[int]) -> None:
         """Before the first search: takes the largest gap of a placement, as a share of the cap, off
@@ -49,7 +52,12 @@ class SearchCaps:
             now[device] = min(now[device], int((1.0 - rate) * self.caps[device]))
         self.now = tuple(now)
 
-    def lower(self, counted: Sequence[float], overruns: Sequence[int]) -> None:
+    def lower(
+        self,
+        counted: Sequence[float],
+        overruns: Sequence[int],
+        least: Sequence[float] | None = None,
+    ) -> None:
         """After a search that came out above a cap: takes the gaps there off those caps.
 
         What other devices hold by now may stay there; beyond that they are filled as if ``caution``
@@ -57,7 +65,8 @@ class SearchCaps:
         Gaps differ from one placement to the next: they are taken to be larger, more after each
         search, where all caps together leave room for that.
         """
-        if any(a > b for a, b in zip(counted, self.now, strict=True)):
+        self.is_missed = any(a > b for a, b in zip(counted, self.now, strict=True))
+        if self.is_missed:
             self.caution *= 0.5
         gaps = self._gaps(counted, overruns)
         above = [device for device, over in enumerate(overruns) if over > 0]
@@ -67,13 +76,14 @@ class SearchCaps:
         self.lowered += 1
         left = min(1.0, max(0.0, 1.0 - self._held(counted)) / _SCHEDULE.wary_from)
         larger = 1.0 + self.caution * _SCHEDULE.wary * left * self.lowered
+        floors = [-math.inf] * len(self.caps) if least is None else least
         self.now = tuple(
             int(
-                _SCHEDULE.judged_margin * cap - larger * max(0.0, gaps[device])
+                max(floor, _SCHEDULE.judged_margin * cap - larger * max(0.0, gaps[device]))
                 if device in above
-                else min(self.most[device], max(counted[device], (1.0 - rate) * cap))
+                else min(self.most[device], max(floor, counted[device], (1.0 - rate) * cap))
             )
-            for device, cap in enumerate(self.caps)
+            for device, (cap, floor) in enumerate(zip(self.caps, floors, strict=True))
         )
 
     def widen(self, counted: Sequence[float], overruns: Sequence[int]) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.following import hold_followers
-from placer.solving.objectives.refining import spilled_ops
-from placer.solving.peaks.problem import PeakProblem, to_peak_problem
+from placer.solving.objectives.refining import spilled_ops, value_of
+from placer.solving.peaks.problem import PeakProblem
 from placer.solving.peaks.repair import repair
+from placer.solving.peaks.schedule import QUICK_SCHEDULE, SCHEDULE
 from placer.solving.peaks.search_caps import SearchCaps
+from placer.solving.peaks.searches import SEARCHES, to_search
 from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child
-from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
-from placer.solving.search.depth import find_depths
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.tidying import Overruns, tidy_within
 
@@ -25,33 +24,6 @@ CONFINED = (
     "spill_confined",
     "the placement was compared with some of those that spill as much, not with all",
 )
-
-_SEARCH = "placer.solving.peaks.search:search_peaks"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrySchedule:
-    """The searches along the orders, each begun at the nearest that those before found."""
-
-    most_tries: int = 16
-    first_share: float = 0.45  # of the time
-    next_share: float = 0.3  # of what is left then, near what was found
-    near_share: float = 0.15  # of what is left, near what fits
-    more_share: float = 0.55  # of what is left once something fits, from nothing
-    least_seconds: float = 4.0  # for one of these
-    first_seconds: float = 1.0  # for the first, and
-    first_judged: float = 1.4  # times that a prediction takes: a placement from nothing takes less
-    fewest_seconds: float = 1.0  # with less left, one is not begun
-    judged_moves: int = 4  # that there is time for at the end, where they are likely to mend
-    judged_mended: int = 3  # predictions: one more move, and what is mended is tidied
-    slight: float = 0.005  # of a cap, or less, is likely to be mended
-    roomy: float = 0.5  # the same where a device takes so much of its cap, or less
-    mending_share: float = 0.85  # of what is left, where something that sends more fits
-    judged_last: float = 3.5  # times that a prediction takes: what is found is judged and tidied
-    few_judged: int = 24  # predictions in the time: gaps are reserved before the first search
-
-
-_SCHEDULE = TrySchedule()
 
 
 def solve_along_orders(
@@ -64,71 +36,66 @@ def solve_along_orders(
     *,
     least_bytes: float = 0.0,
     host_bytes: int | None = None,
-    known_bytes: float | None = None,
+    best: Solution | None = None,
+    known: Sequence[Sequence[int]] = (),
     judging_seconds: float = 0.0,
+    is_once: bool = False,
 ) -> Solution | None:
     """A placement whose predicted peaks keep all caps, or else, of status ``UNKNOWN``, the nearest
     that was found until ``deadline`` (of ``clock.monotonic()``); ``None`` if there is none.
 
     What the ``hint`` spills may be spilled; with ``host_bytes``, anything that may, as long as the
     host peaks at hardly more than that.  The search is over where a placement transfers
-    ``least_bytes``, what is proven to be the least.  ``known_bytes`` are those of a placement that
-    is known to keep the caps.  A prediction takes ``judging_seconds``, or what it turns out to.
+    ``least_bytes``, what is proven to be the least.  ``best`` is known to keep the caps, of the
+    others ``known`` it is not.  A prediction takes ``judging_seconds``, or what it turns out to.
+    Where ``is_once``, what fits first is the answer.
 
     Where the prediction is above a cap, what it says beyond what the search counted there (the gaps
     of an allocator, say) is taken off that cap, and the next search stays near the placement that
     was the least above all caps together.
     """
-    spilled = frozenset([] if hint is None else spilled_ops(problem, hint))
-    rules = SpillRules(candidates=spilled) if spilled else None
-    held = problem
-    if host_bytes is not None:
-        rules = SpillRules()
-    else:
-        held = hold_followers(problem, spills=bool(spilled))
-    units = reduce_to_units(replace(held, live_bytes=()), rules)
-    if not all(units.allowed):
-        return None
+    schedule = QUICK_SCHEDULE if is_once or problem.objective != "transfer" else SCHEDULE
+    starts = [*([] if hint is None else [hint]), *known]
     caps = SearchCaps(problem, host_bytes)
-    peaks = to_peak_problem(
-        problem,
-        units,
-        lifetimes,
-        caps.most,
-        least_bytes,
-        find_depths(problem, units).orders(),
-    )
-    begun_at = [] if hint is None else [units.project(hint)]
-    tries = _Tries(problem, peaks, caps, find_overruns, begun_at, deadline)
+    peaks = to_search(problem, lifetimes, caps.most, starts, spills_more=host_bytes is not None)
+    if not all(peaks.units.allowed):
+        return None
+    peaks = replace(peaks, least_bytes=least_bytes)
+    begun_at = [peaks.units.project(start) for start in starts]
+    tries = _Tries(problem, peaks, caps, find_overruns, begun_at, deadline, best)
     tries.judging_seconds = judging_seconds
-    tries.reserve_gaps(hint, parameters)
-    is_once = host_bytes is not None or parameters.work_limit is not None
-    share = parameters.share(_SCHEDULE.first_share)
-    least_seconds = _SCHEDULE.first_seconds + _SCHEDULE.first_judged * judging_seconds
-    is_cut = False
-    for _ in range(_SCHEDULE.most_tries):
+    if is_once or (parameters.work_limit is None and tries.is_late(schedule.few_judged)):
+        tries.reserve_gaps(hint)
+    is_first = is_once or host_bytes is not None or parameters.work_limit is not None
+    share = parameters.share(schedule.first_share)
+    least_seconds = schedule.first_seconds + schedule.first_judged * judging_seconds
+    search, is_cut = SEARCHES[problem.objective], False
+    most_tries = schedule.most_tries if parameters.work_limit is None else SCHEDULE.most_tries
+    for _ in range(most_tries):
         left = tries.seconds_left()
         seconds = min(left, max(least_seconds, share * left))
-        if seconds <= (_SCHEDULE.fewest_seconds if tries.seen else 0.0):
+        if seconds <= (schedule.fewest_seconds if tries.seen else 0.0):
             break
-        found = search_in_child(_SEARCH, tries.peaks, tries.known, parameters, seconds)
+        found = search_in_child(search, tries.peaks, tries.known, parameters, seconds)
         is_cut = is_cut or found.is_cut
         if found.device_of is None:
             break
-        if tries.is_known(found, begun_at, known_bytes):
+        if tries.is_known(found, begun_at):
             tries.seen.add(found.device_of)
             share = parameters.share(tries.go_on(hint))
             continue
         fits = tries.take(found)
-        is_done = fits and (is_once or found.status is Status.OPTIMAL)
+        is_done = fits and (is_first or found.status is Status.OPTIMAL)
         if is_done or tries.is_stuck:
             break
-        if known_bytes is not None and tries.is_slight and not is_once:
-            # it sends less than what fits, and is slightly above a cap: nothing else is as near
-            tries.repair(known_bytes, parameters.share(_SCHEDULE.mending_share))
-        share = parameters.share(tries.go_on(hint) if fits else _SCHEDULE.next_share)
-        least_seconds = _SCHEDULE.least_seconds
-    tries.repair(known_bytes or math.inf)
+        if not is_first:
+            tries.mend_slight(parameters)
+        # a search that missed its own caps was too short
+        following = SCHEDULE if caps.is_missed and not fits else schedule
+        share = parameters.share(tries.go_on(hint) if fits else following.next_share)
+        least_seconds = following.least_seconds
+    if not is_once or tries.best is None:
+        tries.repair()
     answer = tries.best or tries.nearest
     return None if answer is None else replace(answer, is_cut=is_cut)
 
@@ -150,10 +117,13 @@ class _Tries:
         find_overruns: Overruns,
         known: Sequence[Sequence[int]],
         deadline: float,
+        best: Solution | None,
     ) -> None:
         self.problem, self.given, self.find_overruns = problem, peaks, find_overruns
         self.peaks, self.caps, self.known, self.deadline = peaks, caps, list(known), deadline
-        self.best: Solution | None = None
+        self.sends_least = problem.objective == "transfer"
+        self.known_value = None if best is None else best.value
+        self.best = None if self.sends_least else best
         self.nearest: Solution | None = None
         self.is_mendable = False
         self.is_slight = False
@@ -167,12 +137,10 @@ class _Tries:
         """Of the best."""
         return math.inf if self.best is None else self.best.value or 0.0
 
-    def is_known(
-        self, found: Solution, begun_at: Sequence[Sequence[int]], known_bytes: float | None
-    ) -> bool:
+    def is_known(self, found: Solution, begun_at: Sequence[Sequence[int]]) -> bool:
         """Whether a placement of the units is known to keep the caps: the first search began there
         and it sends no less than what is known to, or it is the best, judged and tidied."""
-        if known_bytes is not None and (found.value or 0.0) >= known_bytes:
+        if self.known_value is not None and (found.value or 0.0) >= self.known_value:
             return found.device_of in begun_at
         if found.status is Status.OPTIMAL or self.best is None or self.best.device_of is None:
             return False
@@ -181,7 +149,7 @@ class _Tries:
     def seconds_left(self) -> float:
         """For the next search: the rest, no more than half unless one prediction takes longer, is
         for judging and tidying what it finds, and for mending what is nearest."""
-        judged = _SCHEDULE.judged_last + (_SCHEDULE.judged_moves if self.is_mendable else 0)
+        judged = SCHEDULE.judged_last + (SCHEDULE.judged_moves if self.is_mendable else 0)
         left = self.deadline - clock.monotonic()
         kept_back = min(0.5 * left, judged * self.judging_seconds)
         return left - max(kept_back, self.judging_seconds)
@@ -202,17 +170,20 @@ class _Tries:
         all are stuck where the same comes again.  Debris may be left where it is late."""
         problem, units = self.problem, self.peaks.units
         assert found.device_of is not None
-        self.is_stuck = self.best is None and found.device_of in self.seen
+        is_new = found.device_of not in self.seen
+        self.is_stuck = self.best is None and not is_new
         self.seen.add(found.device_of)
-        device_of, overruns = tidy_within(
-            problem, units.expand(found.device_of), self.judge, self.is_late
-        )
+        device_of = units.expand(found.device_of)
+        if self.sends_least:
+            device_of, overruns = tidy_within(problem, device_of, self.judge, self.is_late)
+        else:
+            overruns = self.judge(device_of)
         above = sum(over for over in overruns if over > 0)
         scored = score(replace(problem, live_bytes=()), device_of)
         solution = Solution(
             status=Status.UNKNOWN if above else Status.FEASIBLE,
             device_of=device_of,
-            value=scored.transfer_bytes,
+            value=value_of(problem, device_of),
             spilled_bytes=scored.spilled_bytes,
             warnings=(
                 *found.warnings,
@@ -224,9 +195,10 @@ class _Tries:
         else:
             if self.nearest is None or above < self.least_over:
                 self.nearest, self.least_over = solution, above
-                self.is_slight = above <= self._slight()
-                self.is_mendable = self.is_slight or self._leaves_room(overruns)
-            self.lower_caps(units.project(device_of), overruns)
+                self.is_slight = self.sends_least and above <= self._slight()
+                is_roomy = self.sends_least and self._leaves_room(overruns)
+                self.is_mendable = self.is_slight or is_roomy
+            self.lower_caps(units.project(device_of), overruns, is_new=is_new)
         starts = [each for each in (self.nearest, self.best) if each is not None]
         self.known = [units.project(each.device_of or ()) for each in starts]
         return not above
@@ -238,18 +210,24 @@ class _Tries:
         if self.nearest is None or (self.nearest.value or 0.0) >= self.value:
             self.nearest, self.is_mendable, self.is_slight = None, False, False
 
-    def repair(self, known_bytes: float, share: float = 1.0) -> None:
+    def mend_slight(self, parameters: SolverParameters) -> None:
+        """Mends what sends less than what fits, if it is slightly above a cap: nothing else is as
+        near."""
+        if self.known_value is not None and self.is_slight:
+            self.repair(parameters.share(SCHEDULE.mending_share))
+
+    def repair(self, share: float = 1.0) -> None:
         """Mends the nearest placement move by move, each judged by the prediction, for a share of
         the time, if it sends less than what is known to keep the caps."""
-        if self.nearest is None or self.nearest.device_of is None:
+        if self.nearest is None or self.nearest.device_of is None or not self.sends_least:
             return
-        most_bytes = min(known_bytes, self.value)
+        most_bytes = min(self.known_value or math.inf, self.value)
         if (self.nearest.value or 0.0) >= most_bytes:
             return
         units, caps = self.given.units, self.problem.capacity_bytes
         until = clock.monotonic() + share * (self.deadline - clock.monotonic())
         # a plan with debris is better than none
-        judged = 1 if most_bytes == math.inf else _SCHEDULE.judged_mended
+        judged = 1 if most_bytes == math.inf else SCHEDULE.judged_mended
         mended = repair(
             replace(self.given, capacity=caps),
             units.project(self.nearest.device_of),
@@ -262,29 +240,34 @@ class _Tries:
     def _slight(self) -> float:
         """What is not much above the caps."""
         caps = self.problem.capacity_bytes
-        return _SCHEDULE.slight * max(
+        return SCHEDULE.slight * max(
             (caps[device] for device in self.problem.beside_host), default=0
         )
 
     def _leaves_room(self, overruns: Sequence[int]) -> bool:
         """Whether some device but the host is hardly used."""
-        caps, empty = self.problem.capacity_bytes, 1.0 - _SCHEDULE.roomy
+        caps, empty = self.problem.capacity_bytes, 1.0 - SCHEDULE.roomy
         return any(overruns[device] < -empty * caps[device] for device in self.problem.beside_host)
 
-    def reserve_gaps(self, device_of: Sequence[int] | None, parameters: SolverParameters) -> None:
-        """Where the clock leaves time for few predictions, takes what the prediction says of a
-        placement beyond what is counted off the caps: searches would learn it too late."""
-        is_late = parameters.work_limit is None and self.is_late(_SCHEDULE.few_judged)
-        if device_of is None or not is_late:
+    def reserve_gaps(self, device_of: Sequence[int] | None) -> None:
+        """Takes what the prediction says of a placement beyond what is counted off the caps: where
+        there is time for few predictions, searches would learn it too late."""
+        if device_of is None:
             return
         counted = self.given.peaks(self.given.units.project(device_of))
         self.caps.reserve(counted, self.judge(device_of))
         self.peaks = replace(self.peaks, capacity=self.caps.now)
 
-    def lower_caps(self, device_of_unit: Sequence[int], overruns: Sequence[int]) -> None:
+    def lower_caps(
+        self, device_of_unit: Sequence[int], overruns: Sequence[int], *, is_new: bool
+    ) -> None:
         """After a placement that is above some caps: the next search leaves room for what is beyond
         what is counted, and stays near."""
-        self.caps.lower(self.peaks.peaks(device_of_unit), overruns)
+        least = None
+        if is_new and not self.sends_least and self.best is not None:
+            units = self.given.units
+            least = self.given.peaks(units.project(self.best.device_of or ()))
+        self.caps.lower(self.peaks.peaks(device_of_unit), overruns, least)
         self.peaks = replace(self.peaks, capacity=self.caps.now, positions=(), is_near=True)
 
     def go_on(self, hint: Sequence[int] | None) -> float:
@@ -293,7 +276,7 @@ class _Tries:
         its share of the time that is left."""
         known = hint if self.best is None else self.best.device_of
         if known is None:
-            return _SCHEDULE.more_share
+            return SCHEDULE.more_share
         if self.caps.now != self.caps.most:
             counted = self.given.peaks(self.given.units.project(known))
             self.caps.widen(counted, self.judge(known))
@@ -302,4 +285,4 @@ class _Tries:
         self.peaks = replace(
             self.peaks, capacity=self.caps.now, positions=positions, is_near=is_near
         )
-        return _SCHEDULE.near_share if is_near else _SCHEDULE.more_share
+        return SCHEDULE.near_share if is_near else SCHEDULE.more_share

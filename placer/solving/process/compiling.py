@@ -29,6 +29,7 @@ TRANSFER = "placer.solving.transfer.transfer_process:search_transfer"
 PEAKS = "placer.solving.peaks.search:search_peaks"
 THROUGHPUT = "placer.solving.objectives.throughput.search:search_loads"
 STEP_TIME = "placer.solving.objectives.step_time.search:search_steps"
+STEP_PEAKS = "placer.solving.peaks.step_search:search_step_peaks"
 REMATERIALISATION = "placer.solving.rematerialisation.search:search_sequences"
 
 PARTS = {
@@ -36,6 +37,7 @@ PARTS = {
     PEAKS: ("transfer", "moves", "peaks"),
     THROUGHPUT: ("transfer", "moves", "throughput"),
     STEP_TIME: ("transfer", "moves", "step_time"),
+    STEP_PEAKS: ("transfer", "moves", "step_time"),
     REMATERIALISATION: ("sequences",),
 }
 """What a search needs: the functions ``compile_...`` of :mod:`placer.solving.warm_up`."""

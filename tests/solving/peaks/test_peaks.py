@@ -335,7 +335,7 @@ def test_what_is_nearly_better_is_not_lost_for_what_fits(monkeypatch: pytest.Mon
         SolverParameters(),
         clock.monotonic() + 30.0,
         None,
-        known_bytes=0.5,
+        best=Solution(status=Status.FEASIBLE, value=0.5),
     )
     assert solution is not None
     assert solution.status is Status.FEASIBLE
@@ -374,7 +374,7 @@ def test_what_is_known_to_fit_is_not_judged_again(
         SolverParameters(),
         clock.monotonic() + 30.0,
         hint,
-        known_bytes=10_000.0,
+        best=Solution(status=Status.FEASIBLE, value=10_000.0),
     )
     assert solution is not None
     assert solution.device_of == tuple(better)
@@ -452,7 +452,7 @@ def test_with_time_for_few_predictions_gaps_are_reserved_at_once(
         SolverParameters(),
         clock.monotonic() + 30.0,
         hint,
-        known_bytes=1.0,
+        best=Solution(status=Status.FEASIBLE, value=1.0),
         judging_seconds=judging_seconds,
     )
     assert [peaks.is_near for peaks in begun] == [False, True, False, True]
@@ -468,7 +468,7 @@ def test_most_of_the_time_is_for_searches_and_some_for_judging() -> None:
     lifetimes = StepPeaks(graph, costs, problem).possible_lifetimes()
     caps = SearchCaps(problem)
     peaks = to_peak_problem(problem, reduce_to_units(problem), lifetimes, caps.most, 0.0, [])
-    tries = peaks_solver._Tries(problem, peaks, caps, lambda _: [0, 0, 0], [], math.inf)
+    tries = peaks_solver._Tries(problem, peaks, caps, lambda _: [0, 0, 0], [], math.inf, None)
     tries.judging_seconds, tries.deadline = 60.0, clock.monotonic() + 100.0
     tries.seen.add(())
     assert 39.0 < tries.seconds_left() <= 40.0

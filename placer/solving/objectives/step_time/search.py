@@ -17,6 +17,7 @@ from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.baselines.list_scheduling import heft, m_sct
 from placer.solving.baselines.tasks import Tasks
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, ragged
+from placer.solving.compiled.held_bytes import Held, nothing_held
 from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.compiled.step_simulation import Program, Timing, step_seconds
 from placer.solving.objectives.step_time.problem import StepProblem
@@ -28,7 +29,25 @@ _OTHERS = tuple(place for place in BASELINES.values() if place is not m_sct)
 
 
 Programs = tuple[Program, ...]
+"""One step in several orders."""
+
 Baseline = Callable[[PlacementProblem], Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steps:
+    """The step of the units of a level, and what they hold at some ``moments``, of which no device
+    is to hold more than its ``limit``."""
+
+    programs: Programs
+    held: Held
+    limit: Floats
+    moments: int
+
+    def joined(self, new_of: Ints) -> Steps:
+        """The step of fewer units, of which nothing is held at moments."""
+        held = nothing_held(int(new_of.max()) + 1)
+        return replace(self, programs=coarser(self.programs, new_of), held=held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +100,18 @@ def to_program(
     )
 
 
+def longest_seconds(programs: Programs, device_of: Ints) -> float:
+    """The longest of the steps of a placement, one per order."""
+    ops = len(programs[0].unit_of)
+    timing = Timing(np.zeros(ops), np.full(ops, -1, np.int64))
+    return max(float(step_seconds(program, device_of, timing)) for program in programs)
+
+
+def coarser(programs: Programs, new_of: Ints) -> Programs:
+    """The steps of fewer units."""
+    return tuple(each._replace(unit_of=new_of[each.unit_of]) for each in programs)
+
+
 def search_steps(step: StepProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
     """The least step time: baselines, then annealing of simulated steps."""
     best.note_clock(effort)
@@ -90,7 +121,7 @@ def search_steps(step: StepProblem, hints: Hints, best: BestSoFar, effort: Effor
     search.run(effort.deadline, effort.work_limit, effort.threads)
 
 
-class StepSearch(MultilevelSearch[Programs]):
+class StepSearch(MultilevelSearch[Steps]):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
     coarsest_units = 12
@@ -127,29 +158,31 @@ class StepSearch(MultilevelSearch[Programs]):
         self.counted = most_cycles is not None
         super().run(deadline, most_cycles, workers)
 
-    def data_of(self, _parent: Found | None) -> Programs:
-        """The step in each order."""
-        return self.programs
+    def data_of(self, _parent: Found | None) -> Steps:
+        """The step in each order; what devices hold is in the rows."""
+        return Steps(
+            programs=self.programs,
+            held=nothing_held(len(self.arrays.units.allowed)),
+            limit=np.zeros(self.arrays.units.allowed.shape[1]),
+            moments=0,
+        )
 
-    def joined(self, data: Programs, new_of: Ints) -> Programs:
+    def joined(self, data: Steps, new_of: Ints) -> Steps:
         """The step of fewer units."""
-        return tuple(each._replace(unit_of=new_of[each.unit_of]) for each in data)
+        return data.joined(new_of)
 
-    def judge(self, level: Level[Programs], device_of: Ints) -> Found:
+    def judge(self, level: Level[Steps], device_of: Ints) -> Found:
         """The placement with the longest of its steps, one per order."""
-        ops = len(level.data[0].unit_of)
-        timing = Timing(np.zeros(ops), np.full(ops, -1, np.int64))
-        seconds = [float(step_seconds(program, device_of, timing)) for program in level.data]
-        return Found(max(seconds), device_of)
+        return Found(longest_seconds(level.data.programs, device_of), device_of)
 
     def sizes(self, arrays: Arrays) -> Floats:
         """The seconds of each unit where it is fastest."""
         fastest: Floats = arrays.units.seconds.min(axis=1)
         return fastest
 
-    def fresh(self, level: Level[Programs]) -> list[Found]:
+    def fresh(self, level: Level[Steps]) -> list[Found]:
         """HEFT where units that are one at this scale go to a device together."""
-        unit_of = level.data[0].unit_of
+        unit_of = level.data.programs[0].unit_of
         problem = replace(self.step_problem.problem, group=tuple(unit_of.tolist()))
         finest = self.place(heft, problem)
         anchor = np.unique(unit_of, return_index=True)[1]
@@ -165,30 +198,30 @@ class StepSearch(MultilevelSearch[Programs]):
         fits = self.step_problem.is_feasible(units)
         return [self.judge(self.finest, np.array(units, np.int64))] if fits else []
 
-    def improve(
-        self, level: Level[Programs], device_of: Ints, free: Ints, temperature: float
-    ) -> Ints:
+    def improve(self, level: Level[Steps], device_of: Ints, free: Ints, temperature: float) -> Ints:
         """One round of annealing at one level, in one of the orders; temperatures are shares of the
         step time."""
-        programs, units = level.data, level.arrays.units
+        steps, programs = level.data, level.data.programs
         started = time.perf_counter()
-        heat = temperature * self.judge(level, device_of).value
+        heat = temperature * longest_seconds(programs, device_of)
         each = max(1e-6, time.perf_counter() - started) / len(programs)
         budget = max(0.0, min(_SCHEDULE.round_seconds, self.deadline - time.time()))
-        steps = _SCHEDULE.counted_steps if self.counted else int(budget / each) + 1
-        _, best, _, _ = anneal_step(
+        count = _SCHEDULE.counted_steps if self.counted else int(budget / each) + 1
+        return anneal_step(
             programs[self.random.integers(len(programs))],
-            units,
+            level.arrays.units,
             level.arrays.devices.capacity,
+            steps.held,
+            steps.limit,
+            steps.moments,
             device_of,
             free,
             self.next_seed(),
-            min(steps, _SCHEDULE.most_steps_per_unit * len(free)),
+            min(count, _SCHEDULE.most_steps_per_unit * len(free)),
             (heat + 1e-300, _SCHEDULE.cooled * heat + 1e-301),
         )
-        return best
 
-    def levels(self, parent: Found | None, apart: Ints | None) -> list[Level[Programs]]:
+    def levels(self, parent: Found | None, apart: Ints | None) -> list[Level[Steps]]:
         """The problem at every scale; from nothing, up to any of them."""
         levels = super().levels(parent, apart)
         return levels[: 1 + int(self.random.integers(len(levels)))] if apart is None else levels

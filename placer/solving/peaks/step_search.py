@@ -1,0 +1,138 @@
+"""The search for the least step time whose devices peak under their caps: as
+:mod:`placer.solving.objectives.step_time.search`, with every move judged by what devices hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from placer.solving.compiled.arrays import Ints
+from placer.solving.objectives.step_time.problem import StepProblem
+from placer.solving.objectives.step_time.search import (
+    Steps,
+    StepSearch,
+    coarser,
+    longest_seconds,
+)
+from placer.solving.peaks.problem import PeakProblem
+from placer.solving.peaks.watch import Watch, Watched
+from placer.solving.process.search_run import BestSoFar, Effort, Hints
+from placer.solving.search.multilevel_search import Found, Level, OnBetter
+
+_NEAR_ENOUGH = 0.02
+"""Near a placement that is above a cap, the search is over where one fits whose step is hardly
+longer: a prediction says more than a longer search."""
+
+_SAME_SHARE = 0.7
+"""Of cycles: what peaks beyond the orders is taken to be as it was, else less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepPeakProblem(PeakProblem):
+    """The same units and buffers, for the least time of the ``step``."""
+
+    step: StepProblem
+
+    def value(self, device_of_unit: Sequence[int]) -> float:
+        """The seconds of one step."""
+        return self.step.value(device_of_unit)
+
+
+def to_step_peak_problem(peaks: PeakProblem, step: StepProblem) -> StepPeakProblem:
+    """The problem of the units of ``step``, which those of ``peaks`` are."""
+    known = {field.name: getattr(peaks, field.name) for field in fields(peaks)}
+    return StepPeakProblem(**known, step=step)
+
+
+def search_step_peaks(
+    problem: StepPeakProblem, hints: Hints, best: BestSoFar, effort: Effort
+) -> None:
+    """The least step time under caps on peaks."""
+    best.note_clock(effort)
+    search = StepPeakSearch(problem, hints, effort.seed, best.keep)
+    if problem.is_near:
+        search.least = (1.0 + _NEAR_ENOUGH) * search.least_above(hints)
+    search.run(effort.deadline, effort.work_limit, effort.threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WatchedSteps(Steps):
+    """With the buffers of the units of the level."""
+
+    watched: Watched
+
+    def joined(self, new_of: Ints) -> WatchedSteps:
+        """The step of fewer units."""
+        watched = self.watched.joined(new_of)
+        return WatchedSteps(
+            programs=coarser(self.programs, new_of),
+            held=watched.held,
+            limit=self.limit,
+            moments=self.moments,
+            watched=watched,
+        )
+
+
+class StepPeakSearch(StepSearch):
+    """The search over one problem; ``on_better`` is told of every better placement.
+
+    A placement that fits is worth its step, any other more than all ops and messages one after the
+    other.
+    """
+
+    def __init__(
+        self, problem: StepPeakProblem, hints: Hints, seed: int, on_better: OnBetter
+    ) -> None:
+        self.problem = problem
+        self.watch = Watch(problem)
+        self.most = longest_in_line(problem.step)
+        super().__init__(problem.step, hints, seed, on_better)
+
+    def data_of(self, parent: Found | None) -> WatchedSteps:
+        """The step in each order, with what is held at the moments known by now."""
+        watched = self.watch.watched(None if parent is None else parent.device_of)
+        share = 1.0 if self.random.random() < _SAME_SHARE else self.random.random()
+        return WatchedSteps(
+            programs=self.programs,
+            held=watched.held,
+            limit=self.watch.capacity - share * watched.beyond,
+            moments=watched.moments,
+            watched=watched,
+        )
+
+    def judge(self, level: Level[Steps], device_of: Ints) -> Found:
+        """The placement with its step, or how much it is above the caps."""
+        above = self.watch.share_above(device_of)
+        if above:
+            return Found(self.most * (1.0 + above), device_of)
+        return Found(longest_seconds(level.data.programs, device_of), device_of)
+
+    def least_above(self, hints: Hints) -> float:
+        """The least step of the hints that are above a cap; none: less than any step."""
+        placements = [np.array(hint, np.int64) for hint in hints]
+        steps = [
+            longest_seconds(self.programs, device_of)
+            for device_of in placements
+            if self.watch.share_above(device_of)
+        ]
+        return min(steps, default=-np.inf)
+
+    def step(self, deadline: float) -> None:
+        """Near a given placement nothing is drawn anew."""
+        if self.problem.is_near and self.population:
+            self.vary(deadline)
+        else:
+            super().step(deadline)
+
+
+def longest_in_line(step: StepProblem) -> float:
+    """The seconds of all ops and messages one after the other, each where it takes the longest."""
+    problem = step.problem
+    links = np.array(problem.bandwidth, np.float64)
+    slowest = float((1.0 / links[links > 0.0]).max(initial=0.0))
+    sent = sum(tensor.bytes for tensor in problem.tensors) * slowest
+    messages = len(problem.tensors) + len(problem.control_edges)
+    waits = messages * float(np.array(problem.latency).max(initial=0.0))
+    return sum(map(max, problem.seconds)) + len(problem.device_names) * (sent + waits)
