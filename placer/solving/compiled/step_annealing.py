@@ -25,7 +25,7 @@ _FEELERS = 16
 """Units that are drawn until one is of the crowded device."""
 
 _FIRST_PRICE = 0.01
-"""Of a byte above a limit at one moment, in steps per mean limit."""
+"""Of a byte above a limit at one moment, in steps per bytes of the lowest limit."""
 
 _RISE = 1.1
 """The price is multiplied or divided by this each time."""
@@ -76,7 +76,7 @@ def anneal_step(
     chain = _chain(timing)
     heat = temperatures[0]
     cooling = (temperatures[1] / temperatures[0]) ** (1.0 / max(1, steps))
-    first_price = _FIRST_PRICE * value / max(1.0, limit.mean())
+    first_price = _FIRST_PRICE * value / max(1.0, limit.min())
     price = first_price
     period = max(1, steps // _PRICES)
     for step in range(steps):

@@ -15,14 +15,13 @@ import pytest
 from graphs_by_hand import draw, draw_costs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from steps_by_chance import problem_of, random_step
 
 from cost_models.clusters import parse_cluster
-from placer.pipeline.formulation import build_problem
 from placer.prediction.orders.execution_orders import highest_peak
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.scoring import transfer_bytes
-from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving import tidying
 from placer.solving.caps.tightening import solve_under_peaks
@@ -170,33 +169,6 @@ def test_segments_are_cut_where_least_crosses(seed: int) -> None:
     )
     assert cost == least
     assert not np.isfinite(cost) or (np.diff(segment) >= 0).all()
-
-
-def problem_of(graph, costs, devices: str) -> PlacementProblem:
-    cluster = parse_cluster(devices)
-    return build_problem(
-        graph, costs, cluster, find_constraints(graph, cluster, ConstraintOptions()), spill="never"
-    )
-
-
-def random_step(rng: random.Random, most_ops: int = 9, unit: int = 400):
-    """A step of a few ops with variables, and two devices that hold most of it each."""
-    count = rng.randint(4, most_ops)
-    names = [f"op{number}" for number in range(count)]
-    lines = [f"{rng.choice(names[:at])} -> {names[at]}" for at in range(1, count)]
-    for _ in range(count // 2):
-        at = rng.randint(1, count - 1)
-        lines.append(f"{rng.choice(names[:at])} -> {names[at]}")
-    graph = draw(*lines, bytes={name: unit * rng.randint(1, 5) for name in names})
-    costs = draw_costs(
-        graph,
-        persistent_bytes={name: unit * rng.randint(0, 2) for name in names},
-        temporary_bytes={rng.choice(names): 2 * unit},
-    )
-    alone = problem_of(graph, costs, "2xGPU:1GiB,CPU:1GiB")
-    peak = StepPeaks(graph, costs, alone)([0] * count)[0].peak_bytes
-    cap = int(peak * rng.uniform(0.6, 0.9))
-    return graph, costs, problem_of(graph, costs, f"GPU:0:{cap},GPU:1:{cap},CPU:1GiB")
 
 
 @pytest.mark.slow
