@@ -21,10 +21,8 @@ class RoundSchedule:
     first_fitting_share: float = 0.5  # for something that fits, before any other objective
     fitting_share: float = 0.5  # the same, after each round
     baseline_share: float = 0.25  # for baselines, made to fit
-    beside_orders: float = (
-        0.6  # of that, and of the first round, where a search along the orders of
-    )
-    # another objective than transfer comes next
+    # of that, and of the first round, where another objective is searched along the orders
+    beside_orders: float = 0.6
     baseline_rounds: int = 6  # for each of them
     layered_shares: tuple[float, ...] = (0.93, 0.8)  # of caps: layers on more devices, less full
     least_layered_ops: int = 1_000  # programs with fewer are no matter of layers

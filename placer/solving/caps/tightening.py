@@ -191,7 +191,7 @@ class _Rounds:
         self.overruns = self.predict.overruns(hint)
         if not self.overruns:
             self.keep(solution)
-            if self.is_layered() and not self.finished:
+            if self.is_layered() and not self.finished and not self.spreads:
                 self.search_along_orders(hint)
             return
         self.last = solution

@@ -11,7 +11,15 @@ import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.gain_table import apply_move, gain, new_gain_table, transfer_of
-from placer.solving.compiled.held_bytes import TINY, Held, excess_of, hold, is_better, shift
+from placer.solving.compiled.held_bytes import (
+    PRICES,
+    Held,
+    excess_of,
+    hold,
+    is_better,
+    next_price,
+    shift,
+)
 from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.neighbours import has_nets, neighbour_device
 from placer.solving.compiled.unit_moves import border_units
@@ -21,12 +29,6 @@ _NEIGHBOUR_SHARE = 0.9
 
 _COOLED = 0.01
 """The last temperature, as a share of the first."""
-
-_RISE = 1.1
-"""The price is multiplied or divided by this each time."""
-
-_PRICES = 400
-"""How often the price changes."""
 
 _HIGHEST = 10.0
 """Above this price it begins anew at the first one."""
@@ -70,7 +72,7 @@ def anneal_held(
     heat = temperature
     cooling = _COOLED ** (1.0 / max(1, steps))
     first_price = price
-    period = max(1, steps // _PRICES)
+    period = max(1, steps // PRICES)
     border = free
     since = 0
     for step in range(steps):
@@ -84,11 +86,7 @@ def anneal_held(
         since -= 1
         # a higher price while something is above a limit, a lower one while nothing is
         if step % period == 0:
-            price = (
-                first_price
-                if price > _HIGHEST
-                else price * (_RISE if excess > TINY else 1.0 / _RISE)
-            )
+            price = next_price(price, first_price, _HIGHEST, excess)
         # a move, kept by the rule of annealing or taken back
         unit, target = _propose(arrays, state, border, free, devices)
         source = state[unit]

@@ -46,6 +46,12 @@ class Held(NamedTuple):
 
 _NEVER = 1 << 60
 
+_RISE = 1.1
+"""The price is multiplied or divided by this each time."""
+
+PRICES = 400
+"""How often the price of an annealing changes."""
+
 TINY = 0.5
 """Bytes: sums of whole numbers are exact up to 2**53."""
 
@@ -169,6 +175,15 @@ def excess_of(in_use: Floats, limit: Floats) -> float:
         for moment in range(in_use.shape[1]):
             total += max(0.0, in_use[device, moment] - limit[device])
     return total
+
+
+@compiled_part
+def next_price(price: float, first: float, highest: float, excess: float) -> float:
+    """What a byte above a limit costs from now on: more while something is above and less while
+    nothing is; above the ``highest`` price it begins anew at the ``first``."""
+    if price > highest:
+        return first
+    return price * (_RISE if excess > TINY else 1.0 / _RISE)
 
 
 @compiled_part

@@ -12,7 +12,16 @@ from __future__ import annotations
 import numpy as np
 
 from placer.solving.compiled.arrays import Floats, Ints, Units
-from placer.solving.compiled.held_bytes import TINY, Held, excess_of, hold, is_better, shift
+from placer.solving.compiled.held_bytes import (
+    PRICES,
+    TINY,
+    Held,
+    excess_of,
+    hold,
+    is_better,
+    next_price,
+    shift,
+)
 from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.step_simulation import Program, Timing, step_seconds
 
@@ -25,13 +34,7 @@ _FEELERS = 16
 """Units that are drawn until one is of the crowded device."""
 
 _FIRST_PRICE = 0.01
-"""Of a byte above a limit at one moment, in steps per bytes of the lowest limit."""
-
-_RISE = 1.1
-"""The price is multiplied or divided by this each time."""
-
-_PRICES = 400
-"""How often the price changes."""
+"""The lowest, of a byte above a limit at one moment, in steps per bytes of the lowest limit."""
 
 _HIGHEST = 1000.0
 """Above so many times the first price it begins anew there."""
@@ -78,15 +81,12 @@ def anneal_step(
     cooling = (temperatures[1] / temperatures[0]) ** (1.0 / max(1, steps))
     first_price = _FIRST_PRICE * value / max(1.0, limit.min())
     price = first_price
-    period = max(1, steps // _PRICES)
+    period = max(1, steps // PRICES)
     for step in range(steps):
         heat *= cooling
         if step % period == 0:
-            price = (
-                first_price
-                if price > _HIGHEST * first_price
-                else price * (_RISE if excess > TINY else 1.0 / _RISE)
-            )
+            following = next_price(price, first_price, _HIGHEST * first_price, excess)
+            price = max(first_price, following)
         crowded = _crowded(in_use, limit) if excess > TINY else -1
         unit, target, other = _proposal(program, units, state, free, chain, crowded)
         source = state[unit]

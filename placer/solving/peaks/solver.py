@@ -82,7 +82,7 @@ def solve_along_orders(
             break
         if tries.is_known(found, begun_at):
             tries.seen.add(found.device_of)
-            share = parameters.share(tries.go_on(hint))
+            share = parameters.share(tries.go_on_from_known(hint))
             continue
         fits = tries.take(found)
         is_done = fits and (is_first or found.status is Status.OPTIMAL)
@@ -131,6 +131,7 @@ class _Tries:
         self.judging_seconds = 0.0
         self.seen: set[tuple[int, ...]] = set()
         self.is_stuck = False
+        self.is_retried = False
 
     @property
     def value(self) -> float:
@@ -172,6 +173,7 @@ class _Tries:
         assert found.device_of is not None
         is_new = found.device_of not in self.seen
         self.is_stuck = self.best is None and not is_new
+        self.is_retried = False
         self.seen.add(found.device_of)
         device_of = units.expand(found.device_of)
         if self.sends_least:
@@ -269,6 +271,21 @@ class _Tries:
             least = self.given.peaks(units.project(self.best.device_of or ()))
         self.caps.lower(self.peaks.peaks(device_of_unit), overruns, least)
         self.peaks = replace(self.peaks, capacity=self.caps.now, positions=(), is_near=True)
+
+    def go_on_from_known(self, hint: Sequence[int] | None) -> float:
+        """After a search that came to what is known, as :meth:`go_on`.
+
+        Where another objective is searched near a placement that is above a cap, another search of
+        that kind is made, a longer one; only then is that placement given up.
+        """
+        is_above = not self.sends_least and self.nearest is not None and self.peaks.is_near
+        if is_above and not self.is_retried:
+            self.is_retried = True
+            return SCHEDULE.next_share
+        if is_above and self.best is not None:
+            self.nearest = None
+            self.known = [self.given.units.project(self.best.device_of or ())]
+        return self.go_on(hint)
 
     def go_on(self, hint: Sequence[int] | None) -> float:
         """After a search that did not come out above a cap: the next has the room that the best, or

@@ -82,6 +82,8 @@ class StepPeakSearch(StepSearch):
     other.
     """
 
+    round_seconds = 0.1
+
     def __init__(
         self, problem: StepPeakProblem, hints: Hints, seed: int, on_better: OnBetter
     ) -> None:

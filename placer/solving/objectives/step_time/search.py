@@ -55,7 +55,6 @@ class StepSchedule:
     """What :class:`StepSearch` begins with and anneals."""
 
     baseline_share: float = 0.4  # of the time at most, for the baselines
-    round_seconds: float = 0.4  # at one level before the next has its turn
     counted_steps: int = 2_000  # instead, where all must be the same every time
     cooled: float = 0.02  # temperature at the end of a round
     most_steps_per_unit: int = 400  # of a round
@@ -129,6 +128,8 @@ class StepSearch(MultilevelSearch[Steps]):
     fresh_temperature = 0.005
     temperature_fall = 1.0
     most_idle_cycles = 40
+    round_seconds = 0.4
+    """Of annealing at one level before the next has its turn."""
 
     def __init__(self, step: StepProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
         self.step_problem = step
@@ -205,7 +206,7 @@ class StepSearch(MultilevelSearch[Steps]):
         started = time.perf_counter()
         heat = temperature * longest_seconds(programs, device_of)
         each = max(1e-6, time.perf_counter() - started) / len(programs)
-        budget = max(0.0, min(_SCHEDULE.round_seconds, self.deadline - time.time()))
+        budget = max(0.0, min(self.round_seconds, self.deadline - time.time()))
         count = _SCHEDULE.counted_steps if self.counted else int(budget / each) + 1
         return anneal_step(
             programs[self.random.integers(len(programs))],
