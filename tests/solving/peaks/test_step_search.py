@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -167,13 +168,20 @@ def test_near_what_is_above_a_cap_the_search_is_over_with_what_fits() -> None:
     assert peaks.value(told[-1]) <= 1.02 * peaks.value(above)
 
 
-def test_what_fits_is_kept_and_its_devices_keep_their_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of two searches the first comes to a shorter step above a cap by the prediction.  The second
-    begins at it and at what is known to fit, whose devices may hold as much as they do; the answer
-    is what fits, as it was."""
-    find_peaks, problem = timed_step(4)
+class Asked(NamedTuple):
+    """What one search was given."""
+
+    problem: StepPeakProblem
+    starts: list[Sequence[int]]
+    seconds: float
+
+
+def search_as_told(
+    monkeypatch: pytest.MonkeyPatch, seed: int, first_above: bool
+) -> tuple[StepPeakProblem, Sequence[int], Sequence[int], list[Asked]]:
+    """A problem of which one placement is known to fit, which is the answer; another, which the
+    first of the searches may come to, as the others do not; and what they were asked."""
+    find_peaks, problem = timed_step(seed)
     peaks = searched(find_peaks, problem)
     known = min(
         (each for each in itertools.product(*peaks.units.allowed) if fits(peaks, each)),
@@ -182,14 +190,14 @@ def test_what_fits_is_kept_and_its_devices_keep_their_room(
     best = peaks.units.expand(known)
     solution = Solution(status=Status.FEASIBLE, device_of=best, value=value_of(problem, best))
     elsewhere = tuple(0 if device else 1 for device in known)
-    begun: list[tuple[StepPeakProblem, list[Sequence[int]]]] = []
+    asked: list[Asked] = []
 
-    def search(name: str, peaks: StepPeakProblem, starts, _parameters, _seconds) -> Solution:
+    def search(name: str, peaks: StepPeakProblem, starts, _parameters, seconds) -> Solution:
         assert name == SEARCHES["step-time"]
-        begun.append((peaks, list(starts)))
-        if len(begun) > 2:
+        asked.append(Asked(peaks, list(starts), seconds))
+        if len(asked) > 4:
             return Solution(status=Status.UNKNOWN)
-        found = elsewhere if len(begun) == 1 else known
+        found = elsewhere if len(asked) == 1 and first_above else known
         return Solution(status=Status.FEASIBLE, device_of=found, value=0.0)
 
     def find_overruns(device_of: Sequence[int]) -> list[int]:
@@ -208,11 +216,43 @@ def test_what_fits_is_kept_and_its_devices_keep_their_room(
     )
     assert found is not None
     assert found.device_of == best
-    near, starts = begun[1]
-    assert near.is_near
-    assert set(starts) == {elsewhere, known}
+    return peaks, known, elsewhere, asked
+
+
+def test_what_fits_is_kept_and_its_devices_keep_their_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first search comes to a placement that is above a cap by the prediction.  The second
+    begins at it and at what is known to fit, whose devices may hold as much as they do."""
+    peaks, known, elsewhere, asked = search_as_told(monkeypatch, 4, first_above=True)
+    near = asked[1]
+    assert near.problem.is_near
+    assert set(near.starts) == {elsewhere, known}
     held = peaks.peaks(known)
-    assert all(now >= count - 1 for now, count in zip(near.capacity[:2], held, strict=False))
+    assert all(
+        now >= count - 1 for now, count in zip(near.problem.capacity[:2], held, strict=False)
+    )
+
+
+def test_what_is_above_a_cap_is_given_up_after_a_longer_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Near it nothing else is found: once more, for longer and under the same caps; then from what
+    fits alone, anew."""
+    _, known, _, asked = search_as_told(monkeypatch, 4, first_above=True)
+    _, near, longer, anew = asked[:4]
+    assert [each.problem.is_near for each in (near, longer, anew)] == [True, True, False]
+    assert longer.problem.capacity == near.problem.capacity
+    assert longer.seconds > near.seconds
+    assert longer.starts == near.starts
+    assert anew.starts == [known]
+
+
+def test_what_is_known_to_fit_is_searched_near_and_anew_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    *_, asked = search_as_told(monkeypatch, 4, first_above=False)
+    assert [each.problem.is_near for each in asked] == [False, True, False, True, False]
 
 
 @pytest.mark.parametrize(("is_once", "searches"), [(True, 1), (False, 3)])
