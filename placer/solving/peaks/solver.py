@@ -228,7 +228,7 @@ class _Tries:
             return
         units, caps = self.given.units, self.problem.capacity_bytes
         until = clock.monotonic() + share * (self.deadline - clock.monotonic())
-        # a plan with debris is better than none
+        # where nothing fits moves go on until the last moment, and a plan may be tidied after it
         judged = 1 if most_bytes == math.inf else SCHEDULE.judged_mended
         mended = repair(
             replace(self.given, capacity=caps),
@@ -237,6 +237,7 @@ class _Tries:
             lambda: self.is_late(judged) or clock.monotonic() > until,
             most_bytes,
         )
+        self.deadline += (SCHEDULE.judged_mended - judged) * self.judging_seconds
         self.take(replace(self.nearest, device_of=tuple(mended), warnings=()))
 
     def _slight(self) -> float:

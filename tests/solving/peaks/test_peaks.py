@@ -489,6 +489,46 @@ def test_what_comes_after_a_search_ends_by_the_deadline(
     assert clock.monotonic() - began < 2.15
 
 
+def test_what_is_mended_at_the_last_moment_is_tidied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moves go on until the deadline where nothing fits; two more predictions of 0.2 s are made for
+    what is mended then."""
+    graph, costs = _two_towers()
+    problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
+    mended: list[int] = []
+    is_late: list[bool] = []
+
+    def search(_search, peaks: PeakProblem, *_) -> Solution:
+        return Solution(status=Status.FEASIBLE, device_of=(0,) * peaks.units.unit_count)
+
+    def repair(_peaks, device_of: Sequence[int], _judge, is_late, _most_bytes) -> list[int]:
+        while not is_late():
+            time.sleep(0.01)
+        mended[:] = [1, *device_of[1:]]
+        return mended
+
+    def tidy_within(_problem, found, judge, late):
+        is_late.append(late(1))
+        return found, judge(found)
+
+    monkeypatch.setattr(peaks_solver, "search_in_child", search)
+    monkeypatch.setattr(peaks_solver, "repair", repair)
+    monkeypatch.setattr(peaks_solver, "tidy_within", tidy_within)
+    began = clock.monotonic()
+    solution = solve_along_orders(
+        problem,
+        StepPeaks(graph, costs, problem).possible_lifetimes(),
+        lambda device_of: [-1 if tuple(device_of) == tuple(mended) else 1, -1, -1],
+        SolverParameters(),
+        began + 1.5,
+        None,
+        judging_seconds=0.2,
+    )
+    assert solution is not None
+    assert solution.status is Status.FEASIBLE
+    assert 1.2 < clock.monotonic() - began < 1.8
+    assert not is_late[-1]
+
+
 @pytest.mark.parametrize("seed", [3, 11, 22, 23, 26])
 def test_what_allocators_lose_is_found_room_for(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small steps of megabytes, whose caps hold for what TensorFlow's allocator needs: of all
