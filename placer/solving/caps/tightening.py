@@ -322,11 +322,18 @@ class _Rounds:
         self.keep(found)
         return True
 
+    def is_second(self) -> bool:
+        """Whether this is the second round for another objective than transfer, with a search along
+        the orders to come if it ends above a cap: the first may have fitted by chance."""
+        return self.spreads and self.rounds == 2 and self.searches_orders()
+
     def solve(self) -> Solution:
         """The tightened problem, for its share of the time."""
         left = self.seconds_left() - self.predict.longest_seconds
         # how long: the first round is to prove a bound, and what fits already is only improved
-        share = 1.0 if self.best is not None and not self.overruns else SCHEDULE.next_share
+        share = SCHEDULE.next_share
+        if self.best is not None and not self.overruns and not self.is_second():
+            share = 1.0
         least = SCHEDULE.least_round_seconds
         if not self.proofs.solutions:
             share = SCHEDULE.first_share

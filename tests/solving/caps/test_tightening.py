@@ -237,6 +237,52 @@ def test_the_least_transfer_is_asked_for_first(
     assert solution.lower_bound == 1.0
 
 
+@pytest.mark.parametrize("is_searched", [True, False])
+def test_what_the_second_round_comes_to_may_be_above_a_cap(
+    monkeypatch: pytest.MonkeyPatch, is_searched: bool
+) -> None:
+    """The first round for the step time fits.  Where a search by what devices hold would follow,
+    the second has half of the time that is left, else all of it; what it comes to is above a cap
+    and is searched on, from what fits."""
+    problem = replace(
+        PAIRS,
+        objective="step-time",
+        seconds=((1.0, 1.0),) * 4,
+        bandwidth=((5.0, 5.0),) * 2,
+        latency=((0.0, 0.0),) * 2,
+    )
+    fast, frugal = (0, 1, 0, 1), (0, 0, 1, 1)
+    limits: list[float] = []
+    searched: list[tuple[object, object]] = []
+
+    def solve(
+        problem: PlacementProblem, parameters: SolverParameters, *, solver: str, **_: object
+    ) -> Solution:
+        if solver != DEFAULT_SOLVER:
+            return Solution(status=Status.UNKNOWN)
+        if problem.objective == "step-time":
+            limits.append(parameters.time_limit_seconds)
+        device_of = fast if len(limits) > 1 else frugal
+        value = value_of(problem, device_of)
+        return Solution(status=Status.FEASIBLE, device_of=device_of, value=value, lower_bound=1.0)
+
+    def search(*given: object, **more: object) -> None:
+        searched.append((given[5], more["known"]))
+
+    monkeypatch.setattr(tightening, "solve", solve)
+    monkeypatch.setattr(tightening, "solve_along_orders", search)
+    find_lifetimes = lambda: PossibleLifetimes(orders=1, length=1)  # noqa: E731
+    solution = solve_under_peaks(
+        problem,
+        peak_finder(problem, [{}], received_share=0.3),
+        replace(QUICK, time_limit_seconds=9.0),
+        find_lifetimes=find_lifetimes if is_searched else None,
+    )
+    assert solution.device_of == frugal
+    assert limits[1] == pytest.approx(4.5 if is_searched else 9.0, abs=0.3)
+    assert searched[:1] == ([(frugal, [fast])] if is_searched else [])
+
+
 def test_what_is_reserved_on_one_device_is_half_reserved_on_its_likes() -> None:
     """Of three devices of 16 bytes one has 8 reserved: it keeps a quarter of its capacity, the
     others get half of that at least; one of 5 bytes and the host keep what they had."""
