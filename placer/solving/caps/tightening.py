@@ -197,7 +197,8 @@ class _Rounds:
         self.last = solution
         if self.begin_at(solution):
             return
-        tried = self.searches_left < SCHEDULE.most_searches
+        is_other = self.given.objective != "transfer"  # the rounds for the least transfer tried
+        tried = is_other or self.searches_left < SCHEDULE.most_searches
         must_spill = bool(spilled_ops(self.given, hint)) or tried
         if must_spill and self.spill_more():
             return
@@ -295,8 +296,14 @@ class _Rounds:
             left -= min(self.predict.longest_seconds, SCHEDULE.tidying_share * left)
         if self.lifetimes is None:
             self.lifetimes = self.find_lifetimes()
+        given, best = self.given, self.best
+        if host_bytes is not None and given.objective != "transfer":
+            # anything that fits is looked for: what sends less holds less
+            given = replace(given, objective="transfer")
+            if best is not None and best.device_of is not None:
+                best = replace(best, value=value_of(given, best.device_of))
         found = solve_along_orders(
-            self.given,
+            given,
             self.lifetimes,
             self.predict.bytes_over,
             self.parameters,
@@ -304,7 +311,7 @@ class _Rounds:
             hint,
             least_bytes=0.0 if host_bytes is not None else self.proofs.least_bytes(),
             host_bytes=host_bytes,
-            best=self.best,
+            best=best,
             known=known,
             is_once=self.spreads and self.given.objective == "transfer",
             judging_seconds=self.predict.longest_seconds,
@@ -313,6 +320,8 @@ class _Rounds:
         self.is_cut = self.is_cut or (late if found is None else found.is_cut)
         if found is None:
             return False
+        assert found.device_of is not None
+        found = replace(found, value=value_of(self.given, found.device_of))
         if found.status is Status.UNKNOWN:
             self.nearest = found
             return False
