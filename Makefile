@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscop
 # Compiled modules are kept: tests start hundreds of interpreters
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test setup lint types contracts fast-tests tests fuzz harm versions docs clean
+.PHONY: demo check test setup lint types contracts fast-tests tests fuzz harm versions docs house clean
 
 setup: $(VENV)/.installed
 
@@ -67,6 +67,10 @@ versions: setup
 docs: setup
 	PYTHONPATH=. $(BIN)/python -m sphinx -q -E -n -W --keep-going docs build/site
 	@echo 'open build/site/index.html'
+
+# Lines, large files, functions and classes, constants and docstrings: the figures that reviews speak of
+house:
+	@$(PYTHON) .ci/house.py
 
 clean:
 	rm -rf $(VENV) .tox $(DEMO_DIR) build dist *.egg-info

@@ -4,8 +4,9 @@ that import what there is."""
 from __future__ import annotations
 
 import ast
+import sys
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,48 @@ def is_there(name: str, part: str) -> bool:
     return hasattr(module, part) or (
         hasattr(module, "__path__") and find_spec(f"{name}.{part}") is not None
     )
+
+
+DRAWN_FILE = '''
+LIMIT_BYTES = 2 * 2**20
+"""Of bytes, the most."""
+NAME = "three"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a row is."""
+
+    size: int = 0
+    share: float = 0.5
+
+
+class Walk:
+    """A walk."""
+
+    SHOWN: ClassVar[int] = 3
+
+    def __init__(self, a, b, *, c, **d):
+        self.a, self.b = a, b
+        self.c: int = c
+'''
+
+
+def test_the_house_is_measured_as_drawn():
+    """Lines, attributes, parameters, constants and docstrings are those of a file drawn by hand."""
+    spec = spec_from_file_location("house", ROOT / ".ci" / "house.py")
+    house = module_from_spec(spec)
+    sys.modules["house"] = house  # where dataclasses look for it
+    spec.loader.exec_module(house)
+    found = house.House()
+    found.add_file("placer/room/file.py", DRAWN_FILE)
+    assert found.room_lines == {"placer/room": DRAWN_FILE.count("\n")}
+    assert [(each.size, each.place.split()[-1]) for each in found.records] == [(2, "Row")]
+    assert [(each.size, each.place.split()[-1]) for each in found.classes] == [(3, "Walk")]
+    assert [each.size for each in found.parameters] == [4]
+    names = [each.place.split()[-1] for each in found.constants]
+    assert names == ["LIMIT_BYTES", "size", "share", "SHOWN"]
+    assert [each.place.split(" ", 1)[1] for each in found.docstrings] == [
+        "Of bytes, the most.",
+        "What a row is.",
+    ]
