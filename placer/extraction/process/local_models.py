@@ -30,7 +30,7 @@ TIME_LIMIT_SECONDS = 600.0
 """For fetching a model, and for exporting one with its weights."""
 
 LEAST_READ_RATE = 50e6
-"""Bytes per second at which tables are read for their checksums, at least (220e6 were measured)."""
+"""Bytes per second at which tables are read for their checksums, at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

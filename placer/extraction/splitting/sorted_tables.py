@@ -7,11 +7,10 @@ that says where they are and by a footer (``tensorflow/core/lib/io/table_format.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from placer.errors import ModelError
-from placer.extraction.splitting.checksums import crc32c, masked
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER_BYTES = 48
@@ -84,7 +83,7 @@ def _write_block(content: bytearray, entries: list[tuple[bytes, bytes]]) -> byte
     restarts = restarts or [0]
     block += struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
     offset = len(content)
-    content += block + b"\0" + struct.pack("<I", masked(crc32c([bytes(block) + b"\0"])))
+    content += block + b"\0" + struct.pack("<I", masked_checksum([bytes(block), b"\0"]))
     return to_varint(offset) + to_varint(len(block))
 
 
@@ -92,6 +91,21 @@ def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:
     offset, at = read_varint(content, at)
     size, at = read_varint(content, at)
     return (offset, size), at
+
+
+def masked_checksum(chunks: Iterable[bytes]) -> int:
+    """The CRC-32C of ``chunks`` one behind the other, as files hold it
+    (``tensorflow/core/lib/hash/crc32c.h``).
+
+    >>> hex(masked_checksum([b"1234", b"56789"]))
+    '0xc78ab0e5'
+    """
+    from google_crc32c import extend
+
+    checksum = 0
+    for chunk in chunks:
+        checksum = extend(checksum, chunk)
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def read_varint(content: bytes, at: int = 0) -> tuple[int, int]:

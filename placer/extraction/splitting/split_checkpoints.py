@@ -15,9 +15,9 @@ from typing import Any
 from cost_models.tensor_size import element_bytes
 from placer.errors import ModelError
 from placer.extraction.graph_defs.protobufs import dtype_name
-from placer.extraction.splitting.checksums import crc32c, masked
 from placer.extraction.splitting.parts import Table
 from placer.extraction.splitting.sorted_tables import (
+    masked_checksum,
     read_table,
     read_varint,
     to_varint,
@@ -64,7 +64,7 @@ def _split_checkpoint(prefix: Path, folder: Path, keys: Mapping[str, Table]) -> 
             entry.shape.dim[0].size = shape[0]
             entry.offset, entry.size = whole.offset + first * size, shape[0] * size
             chunks = _chunks(shards[whole.shard_id], entry.offset, entry.size)
-            entry.crc32c = masked(crc32c(chunks))
+            entry.crc32c = masked_checksum(chunks)
             entries[part.encode()] = entry.SerializeToString()
     folder.mkdir()
     if OBJECT_GRAPH in entries:
@@ -147,11 +147,11 @@ def _write_string(file: Path, value: bytes, shard: int, like: Any) -> Any:
     length = len(value)
     # the checksum covers lengths as numbers, not as they are written (tensor_bundle.cc)
     width = 4 if length <= 0xFFFFFFFF else 8
-    first = crc32c([length.to_bytes(width, "little")])
-    sum_of_lengths = masked(first).to_bytes(4, "little")
+    number = length.to_bytes(width, "little")
+    sum_of_lengths = masked_checksum([number]).to_bytes(4, "little")
     file.write_bytes(to_varint(length) + sum_of_lengths + value)
     entry = type(like)()
     entry.CopyFrom(like)
     entry.shard_id, entry.offset, entry.size = shard, 0, file.stat().st_size
-    entry.crc32c = masked(crc32c([length.to_bytes(width, "little"), sum_of_lengths, value]))
+    entry.crc32c = masked_checksum([number, sum_of_lengths, value])
     return entry
