@@ -28,18 +28,23 @@ if TYPE_CHECKING:
     from placer.questions.auto import AutoResult
 
 
-def bind(plan: Plan, model: Any, *, strict: bool) -> AbstractContextManager[BoundModel]:
+def bind(
+    plan: Plan, model: Any, *, strict: bool, missing: str
+) -> AbstractContextManager[BoundModel]:
     """See :func:`placer.application.placing.model_binding.bind_model`."""
     from placer.application.placing.model_binding import bind_model
 
-    return bind_model(plan, model, strict=strict)
+    return bind_model(plan, model, strict=strict, missing=missing)
 
 
-def bind_auto(found: AutoResult, model: Any) -> AbstractContextManager[Any]:
+def bind_auto(found: AutoResult, model: Any, *, missing: str) -> AbstractContextManager[Any]:
     """See :meth:`placer.questions.auto.AutoResult.bind`."""
     if found.row is None:
         raise UsageError(f"no way was found to fit: {'; '.join(found.advice) or 'see summary()'}")
     if found.changes_nothing:
+        from placer.application.devices.device_mapping import warn_of_absence
+
+        warn_of_absence(found.plan.placement.values(), missing)
         return nullcontext(model)
     from placer.application.placing.model_binding import BoundStep, bind_model
     from placer.strategies.keras_divisions import divided_train_step
@@ -59,21 +64,21 @@ def bind_auto(found: AutoResult, model: Any) -> AbstractContextManager[Any]:
         divided = found.plan.model.get("division")
         parts = divided["parts"] if divided else 1
         step = BoundStep(name="predict_step", parts=parts, adapts=True)
-    return bind_model(found.plan, model, step=step)
+    return bind_model(found.plan, model, step=step, missing=missing)
 
 
-def device_function(plan: Plan) -> Callable[[Any], str]:
+def device_function(plan: Plan, *, missing: str) -> Callable[[Any], str]:
     """See :func:`placer.application.devices.session_devices.device_function`."""
     from placer.application.devices.session_devices import device_function
 
-    return device_function(plan.placement)
+    return device_function(plan.placement, missing=missing)
 
 
-def scope(plan: Plan, *, values: bool) -> AbstractContextManager[None]:
+def scope(plan: Plan, *, values: bool, missing: str) -> AbstractContextManager[None]:
     """See :func:`placer.application.placing.variable_scopes.planned_variables`."""
     from placer.application.placing.variable_scopes import planned_variables
 
-    return planned_variables(plan, values=values)
+    return planned_variables(plan, values=values, missing=missing)
 
 
 def networkx_of(result: Plan | Report, source: Any) -> MultiDiGraph[str]:

@@ -122,9 +122,15 @@ class Plan(Page):
         ``tf.compat.v1.device``; ops the plan does not know get ``""``.
 
         Where the plan's GPUs are absent it rehearses, with a warning; see
-        :func:`placer.application.devices.session_devices.device_function`.
+        :func:`placer.application.devices.session_devices.device_function`.  Raises what
+        :meth:`make_device_function` does.
+        """
+        return self.make_device_function()
 
-        Raises ``UsageError`` if the plan does not follow every colocation hint of the graph:
+    def make_device_function(self, *, missing: str = "warn") -> Callable[[Any], str]:
+        """:attr:`device_function`; with ``missing="error"`` absent devices raise ``UsageError``.
+
+        Raises ``UsageError`` also if the plan does not follow every colocation hint of the graph:
         TensorFlow puts hints over any device function.
         """
         if self.hints_apart:
@@ -134,19 +140,25 @@ class Plan(Page):
                 "one and place it with placer.apply(graph, plan), or make a plan with "
                 "keep_colocation=True (--keep-colocation)"
             )
-        function: Callable[[Any], str] = interactive().device_function(self)
+        function: Callable[[Any], str] = interactive().device_function(self, missing=missing)
         return function
 
-    def bind(self, model: Any, *, strict: bool = False) -> AbstractContextManager[BoundModel]:
+    def bind(
+        self, model: Any, *, strict: bool = False, missing: str = "warn"
+    ) -> AbstractContextManager[BoundModel]:
         """A context in which a compiled Keras model trains, evaluates and predicts as planned; see
         :func:`placer.application.placing.model_binding.bind_model`."""
-        bound: AbstractContextManager[BoundModel] = interactive().bind(self, model, strict=strict)
+        bound: AbstractContextManager[BoundModel] = interactive().bind(
+            self, model, strict=strict, missing=missing
+        )
         return bound
 
-    def scope(self, *, values: bool = True) -> AbstractContextManager[None]:
+    def scope(self, *, values: bool = True, missing: str = "warn") -> AbstractContextManager[None]:
         """A context in which variables are created on their planned devices; see
         :func:`placer.application.placing.variable_scopes.planned_variables`."""
-        planned: AbstractContextManager[None] = interactive().scope(self, values=values)
+        planned: AbstractContextManager[None] = interactive().scope(
+            self, values=values, missing=missing
+        )
         return planned
 
     def __repr__(self) -> str:

@@ -116,13 +116,14 @@ class AutoResult(Drawn):
         """Whether the program runs best as it is, on the device that TensorFlow takes anyway."""
         return self.chosen == AS_IT_IS
 
-    def bind(self, model: Any) -> AbstractContextManager[Any]:
+    def bind(self, model: Any, *, missing: str = "warn") -> AbstractContextManager[Any]:
         """A context in which a Keras model trains, evaluates and predicts in the chosen way; see
         :func:`placer.application.placing.model_binding.bind_model`.  As it is, nothing is changed.
+        ``missing`` is as there.
 
         Raises :class:`UsageError` if no way fits, or for a model that was not asked about.
         """
-        found: AbstractContextManager[Any] = interactive().bind_auto(self, model)
+        found: AbstractContextManager[Any] = interactive().bind_auto(self, model, missing=missing)
         return found
 
 

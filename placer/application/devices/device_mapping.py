@@ -7,20 +7,29 @@ CPU device, so that placement, transfers and results can be checked on any machi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cost_models.device_names import DeviceName, canonical, full_name, parse
 from placer.errors import PlacerError, UsageError
 
+_LOG = logging.getLogger(__name__)
+
 HOST = "CPU:0"
+
+MISSING = "warn", "error"
+"""What may be asked for where this machine lacks devices of a plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMapping:
-    """``stand_ins`` maps canonical plan devices to canonical devices of this process."""
+    """``stand_ins`` maps canonical plan devices to canonical devices of this process; ``absent``
+    are those that the machine lacks, ``present`` what it has instead."""
 
     stand_ins: Mapping[str, str] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    present: tuple[str, ...] = ()
 
     @property
     def rehearsed(self) -> bool:
@@ -46,6 +55,21 @@ class DeviceMapping:
         """How many logical CPU devices the process needs of its own."""
         names = [parse(name) for name in (HOST, *self.stand_ins.values())]
         return 1 + max(n.index or 0 for n in names if n.type == "CPU" and is_local(n))
+
+    @property
+    def absence(self) -> str:
+        """Names the devices that the machine lacks, and those that it has."""
+        verb = "is" if len(self.absent) == 1 else "are"
+        here = ", ".join(self.present)
+        return f"{_listed(self.absent)} {verb} absent (this machine has {here})"
+
+    @property
+    def replacement(self) -> str:
+        """Says on which devices the ops of a rehearsal run, and what is left idle."""
+        pairs = [f"{device} on {own}" for device, own in self.stand_ins.items() if device != own]
+        text = f"all ops run on logical CPU devices ({', '.join(pairs)})"
+        idle = [name for name in self.present if parse(name).type != "CPU"]
+        return f"{text}, and {_listed(idle)} stays idle" if idle else text
 
     def stand_in(self, device: str) -> str:
         """The full name of the device that runs what asks for ``device``.
@@ -115,13 +139,49 @@ def process_mapping(devices: Iterable[str], *, on_hardware: bool = False) -> Dev
     )
     if not absent:
         return own_mapping(wanted)
+    here = tuple(sorted(present))
+    mapping = replace(rehearsal_mapping(wanted), absent=tuple(absent), present=here)
     if on_hardware:
         raise UsageError(
-            f"the plan uses {', '.join(absent or sorted(wanted))}, this machine has "
-            f"{', '.join(sorted(present))}; run on a machine that has them, or leave out "
-            f"--on-hardware to rehearse on logical CPU devices"
+            f"{mapping.absence}: run on a machine that has them, or leave out --on-hardware "
+            f"(on_hardware=True, missing='error') to rehearse on logical CPU devices"
         )
-    return rehearsal_mapping(wanted)
+    return mapping
+
+
+def running_mapping(devices: Iterable[str], missing: str = "warn") -> DeviceMapping:
+    """As :func:`process_mapping`, for what the caller is about to run: has the logical CPU devices
+    of a rehearsal and warns of it.
+
+    Raises :class:`UsageError` for absent devices where ``missing`` is ``"error"``, and
+    :class:`PlacerError` if it is too late to have those of the rehearsal.
+    """
+    mapping = process_mapping(devices, on_hardware=forbids_absence(missing))
+    configure_logical_cpus(mapping.cpu_count, f"{mapping.absence}: " if mapping.absent else "")
+    if mapping.absent:
+        _LOG.warning("%s: %s; missing='error' refuses", mapping.absence, mapping.replacement)
+    return mapping
+
+
+def warn_of_absence(devices: Iterable[str], missing: str = "warn") -> None:
+    """Warns, or raises :class:`UsageError` where ``missing`` is ``"error"``, if this machine lacks
+    some of ``devices``, for a program that runs as it is: TensorFlow chooses its devices."""
+    mapping = process_mapping(devices, on_hardware=forbids_absence(missing))
+    if mapping.absent:
+        used = [name for name in mapping.present if parse(name).type == "GPU"] or [HOST]
+        _LOG.warning("%s: the program runs on %s", mapping.absence, used[0])
+
+
+def forbids_absence(missing: str) -> bool:
+    """Whether absent devices are an error; :class:`UsageError` if ``missing`` is no such word."""
+    if missing not in MISSING:
+        raise UsageError(f"missing={missing!r} is neither 'warn' nor 'error'")
+    return missing == "error"
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _physical_devices() -> set[str]:
@@ -160,8 +220,9 @@ def rehearsal_devices(count: int) -> tuple[str, ...]:
     return tuple(f"CPU:{index}" for index in range(count + 1))
 
 
-def configure_logical_cpus(count: int) -> None:
-    """Have at least ``count`` logical CPU devices; :class:`PlacerError` if it is too late."""
+def configure_logical_cpus(count: int, reason: str = "") -> None:
+    """Has at least ``count`` logical CPU devices; raises :class:`PlacerError`, which begins with
+    the ``reason``, if it is too late."""
     import tensorflow as tf
     from tensorflow.python.eager import context
 
@@ -169,9 +230,9 @@ def configure_logical_cpus(count: int) -> None:
         present = len(tf.config.list_logical_devices("CPU"))
         if present < count:
             raise PlacerError(
-                f"{count} logical CPU devices are needed and TensorFlow has already started with "
-                f"{present}; call placer.rehearsal_devices({count - 1}) right after importing "
-                f"tensorflow, before any tensor or model is made"
+                f"{reason}{count} logical CPU devices are needed and TensorFlow has already "
+                f"started with {present}; call placer.rehearsal_devices({count - 1}) right after "
+                f"importing tensorflow, before any tensor or model is made"
             )
         return
     host = tf.config.list_physical_devices("CPU")[0]

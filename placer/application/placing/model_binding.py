@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from placer.application.devices.device_mapping import HOST, configure_logical_cpus, process_mapping
+from placer.application.devices.device_mapping import HOST, DeviceMapping, running_mapping
 from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.collectives import collectives_open
 from placer.application.placing.graph_placement import planned_program
@@ -61,7 +61,12 @@ class BoundStep:
 
 @contextmanager
 def bind_model(
-    plan: Plan, model: Any, *, strict: bool = False, step: BoundStep = BoundStep()
+    plan: Plan,
+    model: Any,
+    *,
+    strict: bool = False,
+    step: BoundStep = BoundStep(),
+    missing: str = "warn",
 ) -> Iterator[BoundModel]:
     """The Keras 3 model ``model``, running as ``plan`` says inside of the block.
 
@@ -69,14 +74,16 @@ def bind_model(
     that step; ``evaluate`` and ``predict`` run their ops where the step has the same ones, and the
     rest on the devices of what it reads.  With ``strict`` TensorFlow may not move ops elsewhere.
     XLA (``jit_compile``) is off inside of the block, with a warning if the model asked for it.
-    ``step`` says what the plan is of, if not of the model's training step as it is.
+    ``step`` says what the plan is of, if not of the model's training step as it is.  Devices that
+    the machine lacks are a warning, or an error where ``missing`` is ``"error"``.
 
     Raises :class:`UsageError` for a model that is not compiled or runs eagerly, one under a
     ``tf.distribute`` strategy, and, at the first batch, for a plan of another step (it says what
     differs).  A batch larger than the planned one is a warning.
     """
     _check_model(model, compiled=step.name != "predict_step")
-    bound = BoundModel(model, plan, strict=strict, step=step)
+    mapping = running_mapping(plan.placement.values(), missing)
+    bound = BoundModel(model, plan, mapping, strict=strict, step=step)
     before = {name: getattr(model, name) for name in bound.runners}
     compiled, model.jit_compile = model.jit_compile, False
     if compiled:
@@ -100,14 +107,16 @@ class BoundModel:
     of the step (``train_step``, ``test_step``, ``predict_step``).  ``runners`` are what Keras calls
     meanwhile, by the name of its attribute, ``replicas`` the variables that towers have besides."""
 
-    def __init__(self, model: Any, plan: Plan, *, strict: bool, step: BoundStep) -> None:
+    def __init__(
+        self, model: Any, plan: Plan, mapping: DeviceMapping, *, strict: bool, step: BoundStep
+    ) -> None:
         self.model = model
         self.plan = plan
         self.step = step
         self._method = step.method(model) if step.method else None
         self.functions: dict[str, PlacedFunction] = {}
         self._strict = strict
-        self._mapping = process_mapping(set(plan.placement.values()))
+        self._mapping = mapping
         self._copies: dict[int, Any] = {}  # by id of the original's handle
         self._moved: list[tuple[Any, Any]] = []
         self._known: dict[Any, PlacedFunction] = {}
@@ -121,7 +130,6 @@ class BoundModel:
 
     def start(self) -> None:
         """Moves the variables that the plan names, and puts the placed functions in place."""
-        configure_logical_cpus(self._mapping.cpu_count)
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None and not optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
@@ -195,7 +203,14 @@ class BoundModel:
             placement = derive_placement(program, plan.placement, held)
             plan = replace(plan, placement=placement, transfers=())
         known = set(self._copies)
-        placed = place_function(function, program, plan, strict=self._strict, copies=self._copies)
+        placed = place_function(
+            function,
+            program,
+            plan,
+            mapping=self._mapping,
+            strict=self._strict,
+            copies=self._copies,
+        )
         for moved in placed.moved:
             if id(moved.original.handle) not in known and moved.copy is not moved.original:
                 self._moved.append((moved.original, moved.copy))

@@ -17,8 +17,6 @@ from tensorflow.python.ops import handle_data_util, resource_variable_ops
 
 from placer.application.devices.device_mapping import (
     DeviceMapping,
-    configure_logical_cpus,
-    process_mapping,
 )
 from placer.application.devices.runtime_settings import soft_placement
 from placer.application.placing.collectives import place_collectives
@@ -85,20 +83,18 @@ def place_function(
     program: FlatProgram,
     plan: Plan,
     *,
+    mapping: DeviceMapping,
     strict: bool = False,
     copies: dict[int, Any] | None = None,
 ) -> PlacedFunction:
     """``source`` (a ConcreteFunction, ``tf.function`` or Keras model) running as ``plan`` says.
 
-    ``program`` is its flat program.  With ``copies``, which maps ``id(variable.handle)`` to a
-    copy and grows here, several functions share their copies, and a variable that is on its
-    planned device is used as it is.  Raises :class:`UsageError` for a function with
-    ``jit_compile`` or a collective with two ops on one device, :class:`PlacerError` if devices to
-    rehearse on are missing.
+    ``program`` is its flat program; it runs on the devices of ``mapping``.  With ``copies``, which
+    maps ``id(variable.handle)`` to a copy and grows here, several functions share their copies, and
+    a variable that is on its planned device is used as it is.  Raises :class:`UsageError` for a
+    function with ``jit_compile`` or a collective with two ops on one device.
     """
     refuse_compilation(source, program)
-    mapping = process_mapping(set(plan.placement.values()))
-    configure_logical_cpus(mapping.cpu_count)
     original = original_function(source)
     moved = _move_variables(program, original, plan.placement, mapping, copies)
     captures = _new_captures(program, moved, plan, mapping)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from placer.application.devices.device_mapping import rehearsal_mapping
+from placer.application.devices.device_mapping import rehearsal_mapping, running_mapping
 from placer.application.placing.fallback import SHOWN, Move, foresee_moves, refuse_moves
 from placer.application.placing.graph_placement import (
     map_graph_devices,
@@ -47,6 +47,7 @@ def apply(
     strict: bool = False,
     rehearse: bool = False,
     allow_unsafe_keras: bool = False,
+    missing: str = "warn",
     **choice: Any,
 ) -> Any:
     """The placed program: what ``source`` is, running where ``plan`` says.
@@ -59,7 +60,9 @@ def apply(
     to their devices; with ``strict`` TensorFlow may not move its ops elsewhere.  A ``tf.Graph`` or
     GraphDef gives a GraphDef, with the initialisers and savers of its state.  With ``rehearse`` a
     file or GraphDef names logical CPU devices in place of the plan's accelerators, to run where
-    those are absent.  ``choice`` are ``tag_set``,
+    those are absent.  A function or model that is to run on devices which this machine lacks runs
+    on logical CPU devices, with a warning; ``missing="error"`` makes it a :class:`UsageError`.
+    ``choice`` are ``tag_set``,
     ``signature`` and ``outputs`` where they differ from what the plan says.
 
     Ops that TensorFlow would move off their planned devices are logged as warnings; with
@@ -71,7 +74,13 @@ def apply(
     if isinstance(plan, str | os.PathLike):
         raise UsageError(f"the plan is {plan!r}; give a Plan: placer.Plan.load(path) reads one")
     # a program of this process is placed as it is, a file is made local and written elsewhere
-    settings = {"force": force, "strict": strict, "rehearse": rehearse, **choice}
+    settings = {
+        "force": force,
+        "strict": strict,
+        "rehearse": rehearse,
+        "missing": missing,
+        **choice,
+    }
     if not isinstance(source, str | os.PathLike):
         return _apply(source, plan, out, **settings)
     if out is None:
@@ -94,6 +103,7 @@ def _apply(
     force: bool,
     strict: bool,
     rehearse: bool,
+    missing: str,
     **choice: Any,
 ) -> Any:
     """As :func:`apply`, of a program of this process or a path on this machine."""
@@ -109,7 +119,8 @@ def _apply(
             _LOG.warning(message)
         return Path(out)
     if program.source_format in ("function", "keras"):
-        return place_function(source, program, plan, strict=strict)
+        mapping = running_mapping(plan.placement.values(), missing)
+        return place_function(source, program, plan, mapping=mapping, strict=strict)
     if out is not None and Path(out).suffix == META_SUFFIX:
         write_placed_meta_graph(program, plan.placement, out, force=force, translate=stand_in)
         return Path(out)

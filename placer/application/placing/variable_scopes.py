@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import resource_variable_ops
 
-from placer.application.devices.device_mapping import HOST, configure_logical_cpus, process_mapping
+from placer.application.devices.device_mapping import HOST, running_mapping
 from placer.errors import UsageError
 from placer.plan.plan import Plan
 
@@ -21,7 +21,7 @@ which programs read while they are built."""
 
 
 @contextmanager
-def planned_variables(plan: Plan, *, values: bool = True) -> Iterator[None]:
+def planned_variables(plan: Plan, *, values: bool = True, missing: str = "warn") -> Iterator[None]:
     """Inside of the block every new variable is created, and its first value computed, on the
     device that ``plan`` gives the variable of its name; one that the plan does not know, on the
     host.
@@ -29,11 +29,11 @@ def planned_variables(plan: Plan, *, values: bool = True) -> Iterator[None]:
     Names are those of the plan's ``variables``: for Keras the path (``sequential/dense/kernel``).
     Of variables with one name the second is ``NAME_1``, and so on.  Without ``values`` variables
     of more than 4 KiB stay empty until a checkpoint is loaded (:func:`placer.load_checkpoint`).
+    Absent devices are a warning, or a :class:`UsageError` where ``missing`` is ``"error"``.
     Raises :class:`UsageError` at the end if the block reset the default graph, and with it this
     scope.
     """
-    mapping = process_mapping(set(plan.placement.values()))
-    configure_logical_cpus(mapping.cpu_count)
+    mapping = running_mapping(plan.placement.values(), missing)
     seen: Counter[str] = Counter()
 
     def create(next_creator: Callable[..., Any], **settings: Any) -> Any:

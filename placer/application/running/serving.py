@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import tempfile
@@ -15,15 +14,12 @@ import tensorflow as tf
 
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import (
-    configure_logical_cpus,
-    process_mapping,
+    running_mapping,
 )
 from placer.application.placing.saved_model import map_devices, soft_link, write_saved_model
 from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.protobufs import all_nodes
-
-_LOG = logging.getLogger(__name__)
 
 
 def load_placed(
@@ -31,33 +27,27 @@ def load_placed(
     *,
     tags: Sequence[str] | None = None,
     on_hardware: bool = False,
+    missing: str = "warn",
 ) -> Any:
     """What ``tf.saved_model.load`` gives for a placed SavedModel, variables on their devices.
 
     TensorFlow leaves variables on the default device unless it is asked to read their devices from
     the file, as is done here.  Where the devices are absent, logical CPU devices stand in for them
-    (a rehearsal, with a warning) unless ``on_hardware``.
+    (a rehearsal, with a warning) unless ``missing`` is ``"error"`` (or ``on_hardware``).
 
-    Raises :class:`ModelError` if ``path`` is no SavedModel, :class:`UsageError` with
-    ``on_hardware`` for absent devices, :class:`PlacerError` if it is too late to have the devices
-    of a rehearsal.
+    Raises :class:`ModelError` if ``path`` is no SavedModel, :class:`UsageError` for absent devices
+    that are an error, :class:`PlacerError` if it is too late to have the devices of a rehearsal.
     """
     # on the devices that the file names
     source = Path(path)
     saved_model = read_source(source, as_written=True)
     if saved_model.DESCRIPTOR.name != "SavedModel":
         raise ModelError(f"{str(source)!r} is a {saved_model.DESCRIPTOR.name}, not a SavedModel")
-    mapping = process_mapping(devices_in(saved_model), on_hardware=on_hardware)
+    mapping = running_mapping(devices_in(saved_model), "error" if on_hardware else missing)
     options = tf.saved_model.LoadOptions(experimental_variable_policy="save_variable_devices")
     if not mapping.rehearsed:
         return tf.saved_model.load(str(source), tags=tags, options=options)
     # from a copy that names devices of this process
-    _LOG.warning(
-        "%s is rehearsed: %s",
-        source,
-        ", ".join(f"{device} on {own}" for device, own in mapping.stand_ins.items()),
-    )
-    configure_logical_cpus(mapping.cpu_count)
     folder = Path(tempfile.mkdtemp(prefix="placer-rehearsal-"))
     try:
         for meta_graph in saved_model.meta_graphs:

@@ -101,7 +101,9 @@ def verify_live(
     stuck = stuck_captures(program.captures, captured_variables(program, original))
     if options.cluster is None and _runs_here(mapping, stuck, options):
         if given is None and plan is not None:
-            given = place_function(source, program, plan)
+            own = process_mapping(plan.placement.values())
+            configure_logical_cpus(own.cpu_count)
+            given = place_function(source, program, plan, mapping=own)
         runs = _run_here(subject, mapping, given, original, values, options)
     else:
         runs = _run_elsewhere(subject, mapping, given, original, values, options)
