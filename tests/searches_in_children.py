@@ -16,7 +16,7 @@ from placer.processes import run_task
 from placer.solving.process.search_run import Answer, BestSoFar, Effort, Hints
 from placer.solving.solution import Status
 
-ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parent)}
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(map(str, Path(__file__).parents[:2]))}
 
 
 def in_a_child(task: str, request: object) -> Any:
@@ -89,65 +89,6 @@ def bound_all_by_devices(request, tell):
             bound.run(time.time() + seconds, steps)
         answers.append(bounds)
     return answers
-
-
-def bound_at_full_moments(request, tell):
-    """For each problem the least seconds that the memory of its fullest moments allows; ``None``
-    where nothing keeps the budget."""
-    from ortools.sat.python import cp_model
-
-    from placer.solving.rematerialisation.recompute_bound import MomentsModel
-
-    bounds = []
-    for problem in request:
-        model, solver = MomentsModel(problem), cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        status = solver.solve(model.model)
-        assert status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
-        is_found = status == cp_model.OPTIMAL
-        bounds.append(model.lower_bound(solver.best_objective_bound) if is_found else None)
-    return bounds
-
-
-def find_full_moments(request, tell):
-    """The moments of a problem at which memory is looked at."""
-    from placer.solving.rematerialisation.recompute_bound import full_moments
-
-    return full_moments(request)
-
-
-def prove_after_others(request, tell):
-    """What the exact model of a problem answers when another worker was first to tell of each of
-    the sequences, by whether the solver says that its own is the best."""
-    from ortools.sat.python import cp_model
-
-    from placer.solving.rematerialisation import retention_intervals
-
-    def answer(sequence, status):
-        def solver_after(effort):
-            solver = make(effort)
-            solve = solver.solve
-
-            def solve_after(model, progress):
-                best.keep(sequence)
-                solve(model, progress)
-                return status
-
-            solver.solve = solve_after
-            return solver
-
-        retention_intervals.cp_sat_solver = solver_after
-        best = BestSoFar(lambda _: None)
-        retention_intervals.prove(problem, best, Effort(deadline=time.time() + 60.0, workers=1))
-        return best.answer
-
-    make = retention_intervals.cp_sat_solver
-    problem, sequences = request
-    proven = {True: cp_model.OPTIMAL, False: cp_model.FEASIBLE}
-    return {
-        is_best: [answer(sequence, status) for sequence in sequences]
-        for is_best, status in proven.items()
-    }
 
 
 def find_all_favourites(request, tell):

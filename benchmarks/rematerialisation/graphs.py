@@ -8,8 +8,8 @@ builds training steps of ``benchmarks/graphs.py`` in ``FOLDER`` (the larger batc
 fit on one device.  A budget is a share of the transient peak of the free step, for what is in use;
 what is resident or fed comes on top.  A row is the quickest plan found for its budget or a smaller
 one, so that no peak rises when the budget falls; where there is none, the lowest peak of all that
-was tried is named.  ``--seconds`` are for searches, first sequences come in any case: with 0 the
-rows are the same on every machine.
+was tried is named.  Six budgets are tried in any case, more in ``--seconds``: with 0 the rows are
+the same on every machine.
 
 With ``--run`` a step of each plan is recorded, and run under TensorFlow's own allocator (one
 region, as cards have) with the need that is predicted as its limit, Grappler off.

@@ -14,16 +14,11 @@ from placer.files import write_text
 if TYPE_CHECKING:
     from placer.solving.rematerialisation.problem import RematerialisationProblem
     from placer.solving.rematerialisation.solver import Rematerialisation
-    from placer.solving.solution import SolverParameters
 
 _MOST_SHOWN = 12
 
 
-def run(
-    problem: RematerialisationProblem,
-    parameters: SolverParameters,
-    arguments: argparse.Namespace,
-) -> None:
+def run(problem: RematerialisationProblem, arguments: argparse.Namespace) -> None:
     """Solves the problem, writes and prints the sequence.
 
     Raises ``UsageError`` for options of placements, ``InfeasibleError`` or ``NoSolutionError``
@@ -36,7 +31,7 @@ def run(
     if arguments.objective or arguments.solver != "cp-sat":
         raise UsageError(f"{arguments.problem} is no placement; leave out --objective and --solver")
     with progress(f"solving {arguments.problem}", arguments):
-        found = solve_rematerialisation(problem, parameters)
+        found = solve_rematerialisation(problem)
     content = _describe(problem, found)
     if arguments.output:
         write_text(arguments.output, to_json(content), force=arguments.force)
@@ -46,9 +41,10 @@ def run(
         why = f": one node alone reads and writes {least:,}" if least > problem.budget_bytes else ""
         raise InfeasibleError(f"no sequence keeps the budget of {budget} (proven){why}")
     if found.sequence is None:
-        reasons = "; ".join(text for _, text in found.warnings)
-        advice = reasons or "give more time with --time-limit"
-        raise NoSolutionError(f"no sequence within the budget was found: {advice}")
+        raise NoSolutionError(
+            f"no sequence within the budget of {problem.budget_bytes:,} bytes was found, which "
+            "does not prove that there is none; give a larger budget_bytes"
+        )
 
 
 def _describe(problem: RematerialisationProblem, found: Rematerialisation) -> dict[str, object]:
@@ -64,9 +60,9 @@ def _describe(problem: RematerialisationProblem, found: Rematerialisation) -> di
         "budget_bytes": problem.budget_bytes,
         "keep_order": problem.keep_order,
         "seconds": found.seconds,
-        "cut_by_time": found.is_cut,
+        "cut_by_time": False,
         "sequence": None if found.sequence is None else [names[node] for node in found.sequence],
-        "warnings": [{"code": code, "message": text} for code, text in found.warnings],
+        "warnings": [],
     }
 
 
@@ -94,5 +90,4 @@ def _summary(problem: RematerialisationProblem, found: Rematerialisation) -> str
             + format_count(len(again), "node")
             + (f": {shown}{more}" if again else "")
         )
-    lines += [f"warning: {text}" for _, text in found.warnings]
     return "\n".join(lines) + "\n"

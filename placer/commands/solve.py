@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
         work_limit=arguments.work_limit,
     )
     if not isinstance(problem, PlacementProblem):
-        rematerialisation.run(problem, parameters, arguments)
+        rematerialisation.run(problem, arguments)
         return
     if arguments.objective:
         problem = replace(problem, objective=arguments.objective)

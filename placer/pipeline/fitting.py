@@ -23,7 +23,6 @@ from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.solving.caps.overruns import PEAK_OVER_CAP
 from placer.solving.process import clock
-from placer.solving.process.compiling import REMATERIALISATION, begin_compiling
 from placer.solving.rematerialisation.fitted_step import FitRequest, FittedStep
 from placer.solving.rematerialisation.fitting import fit_step
 from placer.solving.solution import Solution, Status
@@ -40,7 +39,6 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
 
     It takes about the time limit, and once more that for the placements.
     """
-    begin_compiling(REMATERIALISATION)  # while the ops are placed
     wanted = replace(workload.wanted, spill="never", order="free", fit="", max_slowdown=None)
     deadline = clock.monotonic() + workload.wanted.time_limit
     best: FittedPlacement | None = None
@@ -111,8 +109,6 @@ def _fit(formulation: Formulation, solution: Solution, seconds: float) -> Fitted
         means=workload.wanted.fit_means,
         seconds=seconds,
         most_slowdown=workload.wanted.most_slowdown,
-        seed=workload.wanted.seed,
-        work_limit=workload.wanted.work_limit,
     )
     step = fit_step(workload.graph, workload.costs, placement, workload.cluster, request)
     predicted = predict_placement(workload, placement, step.control_edges, step.rewriting)

@@ -146,7 +146,6 @@ def plan_metrics(metrics: Metrics, fitted: FittedPlacement | None = None) -> Pla
     rewritten = fitted is not None and fitted.step.fits and fitted.step.is_rewritten
     return PlanMetrics(
         fit_extra_seconds=fitted.step.extra_seconds if fitted and rewritten else None,
-        fit_least_extra_seconds=fitted.step.least_extra_seconds if fitted and rewritten else None,
         transfer_bytes=metrics.bytes_of("data", "feed"),
         transfer_count=sum(t.kind in ("data", "feed") for t in metrics.transfers),
         fetch_bytes=metrics.bytes_of("fetch"),

@@ -94,8 +94,7 @@ class PlanMetrics(Row):
 
     ``collective_bytes`` are what all devices send in collectives, beside the transfers.
     ``fit_extra_seconds`` of ``step_seconds`` are what it takes longer because it was made to fit,
-    ``None`` if it was not; in its order no recomputation takes less than
-    ``fit_least_extra_seconds``, ``None`` if that is not known.
+    ``None`` if it was not.
     """
 
     bottleneck_seconds: float | None = None
@@ -103,7 +102,6 @@ class PlanMetrics(Row):
     critical_path_seconds: float | None = None
     fetch_bytes: int | None = None
     fit_extra_seconds: float | None = None
-    fit_least_extra_seconds: float | None = None
     step_seconds: float | None = None
     transfer_bytes: int | None = None
     transfer_count: int | None = None

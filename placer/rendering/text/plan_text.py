@@ -152,13 +152,9 @@ def _search_line(solver: SolverAnswer) -> str:
 def _fit_line(metrics: PlanMetrics) -> str:
     """How much longer a step takes that was made to fit."""
     extra, step = metrics.fit_extra_seconds or 0.0, metrics.step_seconds or 0.0
-    least = metrics.fit_least_extra_seconds
-    line = (
+    return (
         f"{format_seconds(max(extra, 0.0))} more ({format_share(extra, step - extra)}), predicted"
     )
-    if not least or extra <= 0:
-        return line
-    return f"{line}; at least {format_seconds(least)} in this order (proven for the reduced step)"
 
 
 def followers_text(plan: Plan) -> str:

@@ -30,7 +30,6 @@ PEAKS = "placer.solving.peaks.search:search_peaks"
 THROUGHPUT = "placer.solving.objectives.throughput.search:search_loads"
 STEP_TIME = "placer.solving.objectives.step_time.search:search_steps"
 STEP_PEAKS = "placer.solving.peaks.step_search:search_step_peaks"
-REMATERIALISATION = "placer.solving.rematerialisation.search:search_sequences"
 
 PARTS = {
     TRANSFER: ("transfer", "moves"),
@@ -38,7 +37,6 @@ PARTS = {
     THROUGHPUT: ("transfer", "moves", "throughput"),
     STEP_TIME: ("transfer", "moves", "step_time"),
     STEP_PEAKS: ("transfer", "moves", "step_time"),
-    REMATERIALISATION: ("sequences",),
 }
 """What a search needs: the functions ``compile_...`` of :mod:`placer.solving.warm_up`."""
 

@@ -14,17 +14,13 @@ RELEASE, ORDER, RECOMPUTE, SWAP = MEANS = ("release", "order", "recompute", "swa
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRequest:
     """By which of :data:`MEANS` a step is to fit, in how many ``seconds`` that is to be decided,
-    and by what share it may take longer (``None``: any).  With a ``work_limit`` searches take so
-    many steps, and ``seconds`` end them only where those come first.  Caps hold for what allocators
-    need, or without ``with_needs`` for the peaks alone."""
+    and by what share it may take longer (``None``: any).  Caps hold for what allocators need, or
+    without ``with_needs`` for the peaks alone."""
 
     means: tuple[str, ...] = MEANS
     seconds: float = 30.0
     with_needs: bool = True
     most_slowdown: float | None = None
-    seed: int = 0
-    workers: int = 0
-    work_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +36,8 @@ class FittedStep:
     """What a step becomes, and what that is predicted to take.
 
     ``over_bytes`` is what the devices need beyond their caps, of those that do.  ``step_seconds``
-    and ``free_seconds`` are those of the step and of the original one; no sequence of the same
-    order computes again in less than ``least_extra_seconds``, where that is known.  ``floors`` has
-    what no rewriting gets below, by device; ``is_cut`` says that the clock ended it.
+    and ``free_seconds`` are those of the step and of the original one.  ``floors`` has what no
+    rewriting gets below, by device; ``is_cut`` says that the clock ended it.
     """
 
     rewriting: Rewriting = NO_REWRITING
@@ -50,7 +45,6 @@ class FittedStep:
     over_bytes: Mapping[str, int] = field(default_factory=dict)
     free_seconds: float = 0.0
     step_seconds: float = 0.0
-    least_extra_seconds: float | None = None
     floors: Mapping[str, Floor] = field(default_factory=dict)
     is_cut: bool = False
 
@@ -78,7 +72,7 @@ class FittedStep:
 
     @property
     def is_proven(self) -> bool:
-        """Whether it takes no longer than the step as it was: bounds are along one order only."""
+        """Whether it takes no longer than the step as it was: nothing else is a bound."""
         return self.extra_seconds <= 1e-9 * self.free_seconds
 
     @property

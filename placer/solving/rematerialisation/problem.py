@@ -29,7 +29,7 @@ _LARGEST = 2**48
 _BESIDE = ("first_bytes", "between_bytes", "again_bytes")
 
 _MOST_COMPUTATIONS = 16
-"""Of one node: sequences are searched in arrays of that many times the nodes."""
+"""Of one node: it bounds how long a sequence can be."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from cost_models.byte_sizes import format_bytes
 from placer.graph.rewriting import rewrite_graph
-from placer.solving.process import clock
 from placer.solving.rematerialisation.fitted_step import FittedStep
 from placer.solving.rematerialisation.greedy import first_sequence
 from placer.solving.rematerialisation.reduction import StepReduction
@@ -18,16 +17,13 @@ from placer.solving.rematerialisation.rewriting import (
     RewritingPlanner,
     reads_what_ran,
 )
-from placer.solving.rematerialisation.solver import solve_rematerialisation
 from placer.solving.rematerialisation.step_trials import Base, Reductions, StepTrials
-from placer.solving.solution import SolverParameters
 
 _LOG = logging.getLogger(__name__)
 
 
 def fit_by_recomputation(trials: StepTrials, base: Base) -> None:
-    """Lowers the budgets until what is computed again fits, first sequences before any search;
-    then searches for one that takes less time."""
+    """Lowers the budgets until what is computed again fits."""
     _Recomputation(trials, base).run()
 
 
@@ -64,71 +60,34 @@ class _Recomputation:
         if not nodes:
             return
         tries = [found, reductions(self.trials.low_order(self.base.graph, self.base.step, nodes))]
-        for count, search in (
-            (self.trials.schedule.most_budgets, False),
-            (self.trials.schedule.most_searches, True),
-        ):
-            budgets, order = self._lower(tries, budgets, count, search=search)
-            if order is not None:
-                tries = [reductions(order)]
-
-    def _lower(
-        self,
-        tries: Sequence[Reductions],
-        budgets: Mapping[str, int],
-        count: int,
-        *,
-        search: bool,
-    ) -> tuple[Mapping[str, int], Sequence[int] | None]:
-        """The first of so many budgets for which a step fits, and its order; the best one is kept
-        in any case."""
-        first, order = budgets, None
-        for number in range(count):
-            if (search or number >= self.trials.schedule.least_budgets) and self.trials.is_over():
+        for number in range(self.trials.schedule.most_budgets):
+            if number >= self.trials.schedule.least_budgets and self.trials.is_over():
                 break
-            found = [self._plan(some, budgets, search=search) for some in tries]
-            best = min(found, key=lambda attempt: attempt.rank)
-            order = best.order
+            attempts = [self._plan(some, budgets) for some in tries]
+            best = min(attempts, key=lambda attempt: attempt.rank)
             if best.step is not None and best.step.fits:
-                return budgets, order
-            used = next(iter(tries[found.index(best)].values())).order
+                break
+            used = next(iter(tries[attempts.index(best)].values())).order
             if best.keeps and best.step is not None:
                 budgets = self.trials.lowered(budgets, best.step.over_bytes)
-            elif order == used:  # a lower budget is not kept either
+            elif best.order == used:  # a lower budget is not kept either
                 break
-            tries = [{name: some.along(order) for name, some in tries[0].items()}]
-        return first, order
+            tries = [{name: some.along(best.order) for name, some in found.items()}]
 
-    def _plan(
-        self,
-        reductions: Reductions,
-        budgets: Mapping[str, int],
-        *,
-        search: bool,
-    ) -> _Attempt:
+    def _plan(self, reductions: Reductions, budgets: Mapping[str, int]) -> _Attempt:
         """The step that the reduced problem gives for ``budgets``, or one that is nearly as small.
 
         Its order is lowered with what is computed again in it, since that is held, too.
         """
         some = next(iter(reductions.values()))
         planner = self.trials.planner(self.base, reductions)
-        whole = self.trials.room(self.base.step)
-        room = {**whole, **budgets}
-        is_proven = search and len(reductions) == 1 and room == whole
-        bound: float | None = 0.0 if is_proven else None
+        room = {**self.trials.room(self.base.step), **budgets}
         keeps = True
         for name, reduction in reductions.items():
             reduced = reduction.reduce(budgets[name])
             if reduced is None:
                 continue
-            problem = reduced.problem
-            sequence: Sequence[int] = first_sequence(problem)  # a child may be slow to start
-            if search and problem.working_set_bytes <= problem.budget_bytes:
-                answer = solve_rematerialisation(problem, self._parameters(), [sequence])
-                self.trials.is_cut = self.trials.is_cut or answer.is_cut
-                sequence = answer.sequence or sequence
-                if bound is not None:
-                    bound += max((answer.lower_bound or 0.0) - problem.least_seconds, 0.0)
+            problem, sequence = reduced.problem, first_sequence(reduced.problem)
             keeps = keeps and problem.peak_bytes(sequence) <= problem.budget_bytes
             planner.add(reduced, sequence)
         planned = planner.finish(self.base.rewriting)
@@ -137,10 +96,10 @@ class _Recomputation:
             lowered, along = self._with_less(planned, some, room)
             is_order = reads_what_ran(self.base.step.layout, along)
             if is_order and (less := self.trials.excess(lowered, room)) < over:
-                planned, order, over, bound = lowered, along, less, None
+                planned, order, over = lowered, along, less
         if self.trials.excess(planned) > sum(self.trials.best.over_bytes.values()):
             return _Attempt(step=None, keeps=keeps, order=order, over=over)
-        step = self.trials.hold(planned.rewriting, planned.order, bound)
+        step = self.trials.hold(planned.rewriting, planned.order)
         told = {name: format_bytes(size) for name, size in step.over_bytes.items()}
         _LOG.info("computing again to fit: over by %s", told or "nothing")
         return _Attempt(step=step, keeps=keeps, order=order, over=over)
@@ -161,17 +120,3 @@ class _Recomputation:
         planner = RewritingPlanner(self.base.graph, self.base.step.layout, order, some.is_forward)
         planner.add_clones(replace(planned, order=names), some.roots)
         return planner.finish(self.base.rewriting), order
-
-    def _parameters(self) -> SolverParameters:
-        """Of one search."""
-        seconds = self.trials.deadline - clock.monotonic()
-        if self.trials.request.work_limit is None:
-            seconds = min(
-                self.trials.schedule.solve_seconds, self.trials.schedule.share_of_time * seconds
-            )
-        return SolverParameters(
-            time_limit_seconds=max(seconds, self.trials.schedule.least_seconds),
-            seed=self.trials.request.seed,
-            workers=self.trials.request.workers,
-            work_limit=self.trials.request.work_limit,
-        )

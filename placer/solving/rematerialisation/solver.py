@@ -1,15 +1,13 @@
-"""Solving the rematerialisation problem: a sequence, its seconds, and a bound."""
+"""The bare rematerialisation problem solved: a sequence found at once, and what is known of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placer.solving.process import clock
-from placer.solving.process.child_search import search_in_child
-from placer.solving.process.compiling import REMATERIALISATION
+from placer.solving.rematerialisation.greedy import first_sequence
 from placer.solving.rematerialisation.problem import RematerialisationProblem, check
-from placer.solving.solution import SolverParameters, Status
+from placer.solving.solution import Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,38 +25,34 @@ class Rematerialisation:
     lower_bound: float | None
     peak_bytes: int | None
     seconds: float
-    warnings: tuple[tuple[str, str], ...] = ()
-    is_cut: bool = False
 
 
-def solve_rematerialisation(
-    problem: RematerialisationProblem,
-    parameters: SolverParameters | None = None,
-    hints: Sequence[Sequence[int]] = (),
-) -> Rematerialisation:
-    """The fewest seconds found in time, in the solver process; ``hints`` are sequences to begin at,
-    which need not keep the budget.
+def solve_rematerialisation(problem: RematerialisationProblem) -> Rematerialisation:
+    """The sequence that ``--fit recompute`` takes for such a problem, which is the same every time.
 
+    It is optimal where it computes nothing again; else the bound is that of every node once.
     Raises :class:`~placer.errors.UsageError` for a problem that contradicts itself.
     """
     check(problem)
-    parameters = parameters or SolverParameters()
-    begun = clock.monotonic()
-    limit = parameters.time_limit_seconds
-    solution = search_in_child(REMATERIALISATION, problem, hints, parameters, limit)
-    sequence, value = solution.device_of, solution.value
-    status, bound = solution.status, solution.lower_bound
-    if value is not None and bound is not None and bound >= value:
-        status, bound = Status.OPTIMAL, value
-    least = problem.least_seconds
+    begun, least = clock.monotonic(), problem.least_seconds
+    has_one = problem.keep_order and problem.most_computations == 1
+    if problem.is_feasible(problem.order):
+        sequence, status = problem.order, Status.OPTIMAL
+    elif problem.working_set_bytes > problem.budget_bytes or has_one:
+        sequence, status = None, Status.INFEASIBLE
+    else:
+        found = tuple(first_sequence(problem))
+        sequence = found if problem.is_feasible(found) else None
+        status = Status.UNKNOWN if sequence is None else Status.FEASIBLE
+    value = None if sequence is None else problem.value(sequence)
+    if value == least:
+        status = Status.OPTIMAL
     return Rematerialisation(
         status=status,
         sequence=sequence,
         value=value,
         extra_share=None if value is None else (value - least) / least if least else 0.0,
-        lower_bound=bound,
+        lower_bound=None if status is Status.INFEASIBLE else least,
         peak_bytes=None if sequence is None else problem.peak_bytes(sequence),
         seconds=clock.monotonic() - begun,
-        warnings=solution.warnings,
-        is_cut=solution.is_cut,
     )

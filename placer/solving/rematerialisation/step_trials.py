@@ -31,10 +31,6 @@ class FitSchedule:
 
     most_budgets: int = 8
     least_budgets: int = 6  # however long that takes
-    most_searches: int = 3
-    solve_seconds: float = 5.0  # of one search, at most
-    share_of_time: float = 0.25  # of what is left, for one search
-    least_seconds: float = 1.0  # of one search
     least_step: float = 0.04  # by which a budget falls when its plan does not fit
     edge_shares: tuple[float, ...] = (0.004, 0.001)  # of the peak: smaller buffers are left alone
     relief_shares: tuple[float, ...] = (1.0, 0.3)  # of hidden swaps: what they may bring
@@ -92,9 +88,7 @@ class StepTrials:
         self.in_line = False  # every op waits for the one before
         self.schedule = SCHEDULE
 
-    def judge(
-        self, rewriting: Rewriting, edges: Sequence[ControlEdge], bound: float | None = None
-    ) -> FittedStep:
+    def judge(self, rewriting: Rewriting, edges: Sequence[ControlEdge]) -> FittedStep:
         """What is predicted of the step."""
         graph = add_control_edges(rewrite_graph(self.graph, rewriting), edges)
         costs, placement = self.completed(graph, rewriting)
@@ -113,7 +107,6 @@ class StepTrials:
             over_bytes={n: high[n] - self.caps[n] for n in self.names if high[n] > self.caps[n]},
             free_seconds=self.free_seconds,
             step_seconds=metrics.schedule.step_seconds,
-            least_extra_seconds=bound,
         )
 
     def keep(self, found: FittedStep) -> bool:
@@ -121,14 +114,11 @@ class StepTrials:
         limit = self.request.most_slowdown
         if limit is not None and found.slowdown > limit:
             return False
-        proves = found.rank == self.best.rank and found.least_extra_seconds is not None
-        if found.rank < self.best.rank or proves:
+        if found.rank < self.best.rank:
             self.best = found
         return found.fits
 
-    def hold(
-        self, rewriting: Rewriting, order: Sequence[str], bound: float | None = None
-    ) -> FittedStep:
+    def hold(self, rewriting: Rewriting, order: Sequence[str]) -> FittedStep:
         """The step held to ``order``, with few edges if they are enough: at first those of small
         buffers are left out, too, many of which may be as much as one that is large."""
         step = self.step(rewrite_graph(self.graph, rewriting), rewriting)
@@ -136,7 +126,7 @@ class StepTrials:
         best, share = None, 0.0
         for share in self.schedule.edge_shares:
             edges = along(step, order, dict.fromkeys(self.caps, 0), share)
-            found = self.judge(rewriting, edges, bound)
+            found = self.judge(rewriting, edges)
             self.keep(found)
             best = found if best is None or found.rank < best.rank else best
             if best.fits:
@@ -144,7 +134,7 @@ class StepTrials:
         assert best is not None
         for floor in self.schedule.floors if best.fits and not self.accelerated else ():
             floors = {name: floor * cap for name, cap in self.caps.items()}
-            found = self.judge(rewriting, along(step, order, floors, share), bound)
+            found = self.judge(rewriting, along(step, order, floors, share))
             if self.keep(found):
                 return found
         return best

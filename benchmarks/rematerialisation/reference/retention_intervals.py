@@ -21,11 +21,12 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from placer.solving.process.cp_sat_run import cp_sat_solver
+from placer.solving.process import cp_sat_run
 from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.rematerialisation.problem import RematerialisationProblem
-from placer.solving.rematerialisation.whole_seconds import WholeSeconds
 from placer.solving.solution import Status
+
+from .whole_seconds import WholeSeconds
 
 
 class RetentionModel:
@@ -168,7 +169,7 @@ def prove(problem: RematerialisationProblem, best: BestSoFar, effort: Effort) ->
     model, known = RetentionModel(problem), best.answer.device_of
     if known is not None:
         model.hint(known)
-    solver = cp_sat_solver(effort)
+    solver = cp_sat_run.cp_sat_solver(effort)
     solver.best_bound_callback = lambda bound: best.raise_bound(model.lower_bound(bound))
     status = solver.solve(model.model, _Progress(model, best))
     if status == cp_model.INFEASIBLE:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from placer.solving.compiled.arrays import Ints, ragged
-from placer.solving.compiled.sequence_annealing import Program, anneal_sequence
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.rematerialisation.greedy import first_sequence
 from placer.solving.rematerialisation.problem import RematerialisationProblem
 from placer.solving.solution import Status
+
+from .sequence_annealing import Program, anneal_sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +81,8 @@ def search_sequences(
 
 def _prove(found: _Found, effort: Effort) -> None:
     """A bound for the order that is kept; then the search goes on until it is reached."""
-    from placer.solving.rematerialisation.recompute_bound import raise_bound
-    from placer.solving.rematerialisation.retention_intervals import prove
+    from .recompute_bound import raise_bound
+    from .retention_intervals import prove
 
     problem, best = found.problem, found.best
     raise_bound(problem, best, replace(effort, deadline=effort.until(_BOUND_SHARE)))

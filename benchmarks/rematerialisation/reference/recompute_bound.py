@@ -22,11 +22,12 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from placer.solving.process.cp_sat_run import cp_sat_solver
+from placer.solving.process import cp_sat_run
 from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.rematerialisation.problem import RematerialisationProblem
-from placer.solving.rematerialisation.whole_seconds import WholeSeconds
 from placer.solving.solution import Status
+
+from .whole_seconds import WholeSeconds
 
 _MOST_PAIRS = 10_000
 """Of a node and a moment: a larger model proves less in a minute than one with fewer moments."""
@@ -141,7 +142,7 @@ def raise_bound(problem: RematerialisationProblem, best: BestSoFar, effort: Effo
     if known is not None:  # what takes as long as that is of no interest
         least = model.extra(known)
         model.model.add(model.objective < least)
-    solver = cp_sat_solver(effort)
+    solver = cp_sat_run.cp_sat_solver(effort)
     solver.best_bound_callback = lambda bound: best.raise_bound(model.lower_bound(bound))
     status = solver.solve(model.model)
     if status != cp_model.INFEASIBLE:
