@@ -25,8 +25,9 @@ from placer.graph.control_edges import add_control_edges
 from placer.graph.op_graph import OpGraph
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.prediction import predict
-from placer.solving.orders.memory_order import order_for_memory
+from placer.solving.rematerialisation.placed_order import edges_for_low_peaks
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from graphs import build_apart
@@ -70,26 +71,25 @@ def order(path: Path, folder: Path) -> dict:
     costs, cluster = estimate_costs(graph), parse_cluster("CPU:64GiB", None, None)
     placement = dict.fromkeys(graph.ops, DEVICE)
     start = perf_counter()
-    found = order_for_memory(graph, costs, placement, cluster)
+    edges = edges_for_low_peaks(graph, costs, placement, cluster)
     seconds = perf_counter() - start
     graph_def = graph_pb2.GraphDef.FromString(path.read_bytes())
     nodes = {node.name: node for node in graph_def.node}
-    for before, after in found.edges:
+    for before, after in edges:
         nodes[after].input.append(f"^{before}")
     (folder / path.name).write_bytes(graph_def.SerializeToString())
     shutil.copy(path.with_suffix(".json"), folder)
     aside = bytes_aside(graph, costs)
-    steps = [
-        predict(some, costs, placement, cluster).schedule.step_seconds
-        for some in (graph, add_control_edges(graph, found.edges))
-    ]
+    graphs = graph, add_control_edges(graph, edges)
+    steps = [predict(some, costs, placement, cluster).schedule.step_seconds for some in graphs]
+    peaks = [predict_peak_ranges(some, costs, placement, [DEVICE])[DEVICE] for some in graphs]
     return {
         "ops": len(graph.ops),
-        "edges": len(found.edges),
+        "edges": len(edges),
         "seconds": seconds,
         "step_time": steps[1] / steps[0] - 1,
-        "before": found.before[DEVICE].expected_bytes - aside,
-        "after": found.after[DEVICE].expected_bytes - aside,
+        "before": peaks[0].expected_bytes - aside,
+        "after": peaks[1].expected_bytes - aside,
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import ENTERS, PLACEHOLDERS, SWITCHES, VARIABLES
-from placer.graph.order import predecessors, topological_order
+from placer.graph.order import topological_order
 
 ControlEdge = tuple[str, str]
 """The op that runs before, the op that waits for it."""
@@ -35,27 +35,6 @@ def add_control_edges(graph: OpGraph, edges: Iterable[ControlEdge]) -> OpGraph:
         waits = dict.fromkeys((*ops[name].control_inputs, *before_it))
         ops[name] = replace(ops[name], control_inputs=tuple(waits))
     return replace(graph, ops={name: ops[name] for name in topological_order(ops)})
-
-
-def direct_edges(graph: OpGraph, edges: Iterable[ControlEdge]) -> list[ControlEdge]:
-    """Those of the ``edges`` that nothing else implies: no other path joins their ends."""
-    edges = list(edges)
-    ordered = add_control_edges(graph, edges)
-    place = {name: index for index, name in enumerate(ordered.ops)}
-    before = {name: predecessors(op, ordered.ops) for name, op in ordered.ops.items()}
-
-    def is_implied(first: str, last: str) -> bool:
-        seen, stack = {first}, [name for name in before[last] if name != first]
-        while stack:
-            name = stack.pop()
-            if name not in seen and place[name] > place[first]:
-                seen.add(name)
-                if first in before[name]:
-                    return True
-                stack.extend(before[name])
-        return False
-
-    return [edge for edge in edges if not is_implied(*edge)]
 
 
 def joinable_ops(graph: OpGraph) -> frozenset[str]:

@@ -31,8 +31,8 @@ from placer.problem.conflict import Conflict, Fix
 from placer.problem.constraints import pin_request
 from placer.problem.grouping import GRADIENTS, HINTS, together_request
 from placer.problem.placement_problem import NEVER_SPILL
-from placer.solving.orders.placed_order import FREE
 from placer.solving.process import clock
+from placer.solving.rematerialisation.placed_order import FREE
 
 _LOG = logging.getLogger(__name__)
 

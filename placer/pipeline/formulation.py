@@ -29,8 +29,7 @@ from placer.problem.lookup_tables import lookup_tables
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.problem.requests import confine
 from placer.solving.following import let_follow
-from placer.solving.orders.memory_order import order_for_memory
-from placer.solving.orders.placed_order import FREE
+from placer.solving.rematerialisation.placed_order import FREE, edges_for_low_peaks
 
 _LOG = logging.getLogger(__name__)
 
@@ -109,7 +108,7 @@ def _low_memory_edges(workload: Workload) -> tuple[ControlEdge, ...]:
         return ()
     _LOG.info("searching an order with low memory")
     placement = constraints_of(workload).first_choice
-    return order_for_memory(workload.graph, workload.costs, placement, workload.cluster).edges
+    return edges_for_low_peaks(workload.graph, workload.costs, placement, workload.cluster)
 
 
 def build_problem(

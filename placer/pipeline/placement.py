@@ -11,8 +11,8 @@ from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
 from placer.prediction.orders.step_peaks import StepPeaks
-from placer.solving.orders.placed_order import edges_of_placement
 from placer.solving.process import clock
+from placer.solving.rematerialisation.placed_order import edges_of_placement
 from placer.solving.solution import Solution, SolverParameters, Status
 
 _LOG = logging.getLogger(__name__)

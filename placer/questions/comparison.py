@@ -26,8 +26,8 @@ from placer.processes import collection_paused
 from placer.solving.baselines import BASELINES, SMALLEST_TABLES
 from placer.solving.baselines.time_limits import TooLateError, ending_by
 from placer.solving.caps.tightening import BASELINE_SECONDS, solve_under_peaks
-from placer.solving.orders.placed_order import FREE
 from placer.solving.process import clock
+from placer.solving.rematerialisation.placed_order import FREE
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
 

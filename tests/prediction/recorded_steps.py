@@ -32,7 +32,7 @@ from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.step import executor
 from placer.prediction.step.routes import find_routes
 from placer.prediction.transfers import list_transfers
-from placer.solving.orders.memory_order import order_for_memory
+from placer.solving.rematerialisation.placed_order import edges_for_low_peaks
 
 v1 = tf.compat.v1
 DEVICES = ("CPU:0", "CPU:1", "CPU:2")
@@ -277,7 +277,8 @@ def in_order(feeds, fetches, targets):
     graph = extract(fetches[0].graph, outputs=[fetches[0].name]).graph
     placement, cluster = dict.fromkeys(graph.ops, "CPU:0"), parse_cluster("CPU:64GiB")
     nodes = {node.name: node for node in graph_def.node}
-    for before, after in order_for_memory(graph, estimate_costs(graph), placement, cluster).edges:
+    edges = edges_for_low_peaks(graph, estimate_costs(graph), placement, cluster)
+    for before, after in edges:
         nodes[after].input.append(f"^{before}")
     with tf.Graph().as_default() as ordered:
         tf.import_graph_def(graph_def, name="")

@@ -16,6 +16,7 @@ from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.execution_orders import uses_accelerator
 from placer.prediction.prediction import predict, predict_step_seconds
 from placer.prediction.step.executor import prepare
+from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.solving.orders.list_scheduling import find_low_order
 from placer.solving.orders.order_descent import descend
 from placer.solving.orders.sequence_edges import edges_along, edges_in_line
@@ -96,7 +97,8 @@ class StepTrials:
         metrics = predict(graph, costs, placement, self.cluster, with_needs=with_needs)
         high = {name: metrics.peaks[name].high_bytes for name in self.names}
         for name, found in metrics.needs.items():
-            high[name] = max(high[name], found.need.high_bytes)
+            if self.caps[name] >= LEAST_LIMIT_BYTES:
+                high[name] = max(high[name], found.need.high_bytes)
         for name in self.names:  # what the allocator takes beyond what is in use
             resident = metrics.timelines[name].resident_bytes
             in_use = max(metrics.peaks[name].high_bytes - resident, 1)

@@ -3,18 +3,24 @@
 import random
 
 import pytest
-from graphs_by_hand import draw, draw_cluster, draw_costs
+from graphs_by_hand import draw, draw_costs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost_models.clusters import parse_cluster
 from placer.errors import ModelError, UsageError
 from placer.graph.control_edges import add_control_edges, joinable_ops
 from placer.graph.order import predecessors
 from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.step.executor import prepare
 from placer.solving.orders.list_scheduling import find_low_order
-from placer.solving.orders.memory_order import order_for_memory
-from placer.solving.orders.placed_order import FIT, FREE, LEAST, edges_of_placement
+from placer.solving.rematerialisation.placed_order import (
+    FIT,
+    FREE,
+    LEAST,
+    edges_of_placement,
+)
 
 KIB = 1024
 
@@ -33,46 +39,41 @@ def masks(count=6):
     return draw(*lines, bytes=sizes, feeds=["x"], fetches=[f"s{count}:0"])
 
 
-def ordered(graph, caps=None):
-    cluster = draw_cluster("CPU:0")
-    placement = dict.fromkeys(graph.ops, cluster.devices[0].name)
-    return order_for_memory(graph, draw_costs(graph), placement, cluster, caps), placement, cluster
+def edges_of(graph, order, cap="64GiB"):
+    """The edges of a placement on one device under ``cap``."""
+    placement = dict.fromkeys(graph.ops, "CPU:0")
+    cluster = parse_cluster(f"CPU:{cap}")
+    return edges_of_placement(graph, draw_costs(graph), placement, cluster, (), order)
+
+
+def high_peak(graph, edges=()):
+    """The high end of the peak with the ``edges``."""
+    ordered, placement = add_control_edges(graph, edges), dict.fromkeys(graph.ops, "CPU:0")
+    return predict_peak_ranges(ordered, draw_costs(graph), placement, ["CPU:0"])["CPU:0"].high_bytes
 
 
 def test_masks_are_made_one_at_a_time():
     """Six masks of 64 KiB take little more than one."""
-    found, placement, _ = ordered(masks())
-    device = placement["m0"]
-    assert found.before[device].high_bytes > 6 * 64 * KIB
-    assert found.after[device].high_bytes < 1.2 * 64 * KIB
-    assert all(after.startswith("m") for _, after in found.edges)
+    edges = edges_of(masks(), LEAST)
+    assert high_peak(masks()) > 6 * 64 * KIB
+    assert high_peak(masks(), edges) < 1.2 * 64 * KIB
+    assert all(after[0] in "ma" for _, after in edges)
 
 
-def test_no_more_edges_than_the_caps_need():
-    """Under a cap of three masks some may be made ahead; under a cap for all nothing is held."""
-    least, placement, _ = ordered(masks())
-    device = placement["m0"]
-    some, _, _ = ordered(masks(), {device: 3 * 64 * KIB + 16 * KIB})
-    none, _, _ = ordered(masks(), {device: 7 * 64 * KIB})
-    assert some.after[device].high_bytes <= 3 * 64 * KIB + 16 * KIB
-    assert 0 < len(some.edges) <= len(least.edges)
-    assert none.edges == ()
+def test_the_caps_decide_whether_ops_are_held():
+    """Under a cap of three masks some wait; free, or under a cap for all, none does."""
+    cap = 3 * 64 * KIB + 16 * KIB
+    some = edges_of(masks(), FIT, f"{cap}B")
+    assert some
+    assert high_peak(masks(), some) <= cap
+    assert edges_of(masks(), FIT, f"{7 * 64 * KIB}B") == ()
+    assert edges_of(masks(), FREE, f"{cap}B") == ()
 
 
 def test_a_chain_needs_no_edges():
     """One order only: nothing to choose."""
-    found, _, _ = ordered(draw("x=Placeholder -> a -> b -> c", feeds=["x"], fetches=["c:0"]))
-    assert found.edges == ()
-    assert found.before == found.after
-
-
-@pytest.mark.parametrize("order", [FREE, FIT, LEAST])
-def test_the_order_decides_which_edges_a_placement_gets(order):
-    """Free: none; as the caps need: none here; for the lowest peaks: some."""
-    graph, cluster = masks(), draw_cluster("CPU:0")
-    placement = dict.fromkeys(graph.ops, cluster.devices[0].name)
-    found = edges_of_placement(graph, draw_costs(graph), placement, cluster, (), order)
-    assert bool(found) == (order == LEAST)
+    chain = draw("x=Placeholder -> a -> b -> c", feeds=["x"], fetches=["c:0"])
+    assert edges_of(chain, LEAST) == ()
 
 
 @st.composite
@@ -93,13 +94,12 @@ def any_graph(draw_value):
 @given(any_graph())
 def test_edges_never_make_a_cycle_and_never_raise_a_peak(graph):
     """Whatever the graph: it can still be run, and the high peak is not above what it was."""
-    found, placement, _ = ordered(graph)
-    with_edges = add_control_edges(graph, found.edges)
+    edges = edges_of(graph, LEAST)
+    with_edges = add_control_edges(graph, edges)
     position = {name: index for index, name in enumerate(with_edges.ops)}
     for op in with_edges.ops.values():
         assert all(position[before] < position[op.name] for before in predecessors(op, graph.ops))
-    device = placement["n0"]
-    assert found.after[device].high_bytes <= found.before[device].high_bytes
+    assert high_peak(graph, edges) <= high_peak(graph)
 
 
 @settings(max_examples=40, deadline=None)
