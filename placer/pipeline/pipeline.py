@@ -23,7 +23,7 @@ from placer.plan.report import Report
 from placer.plan.request import Keywords, describe_request, read_options, takes_options
 from placer.processes import collection_paused
 from placer.solving.process import clock
-from placer.solving.process.compiling import PEAKS, TRANSFER, begin_compiling
+from placer.solving.process.compiling import PEAKS, TRANSFER, warm_up
 
 REFERENCE_DEVICE = "1xA100-40GB"
 """What ``report`` shows times for when no devices are named."""
@@ -48,7 +48,7 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     wanted = decide_splits(source, devices, decide_strategy(devices, read_options(options)))
     if needs_trials(wanted):
         return warn_if_slower(place_in_parts(source, devices, wanted), source, devices, wanted)
-    begin_compiling(TRANSFER, PEAKS)  # once per user, while the model is read
+    warm_up(TRANSFER, PEAKS)  # once per user, while the model is read
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
     deadline = clock.monotonic() + wanted.time_limit
     fitted = fit_workload(workload) if wanted.fit else None  # the step rewritten if it must be

@@ -21,13 +21,7 @@ from pathlib import Path
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.processes import Tell
-from placer.solving.process.compiling import (
-    PARTS,
-    await_compiled,
-    begin_compiling,
-    done_mark,
-    failures,
-)
+from placer.solving.process.compiling import PARTS, done_mark, failures, warm_up
 from placer.solving.reduction.unit_problem import reduce_to_units
 
 _OPS = 600
@@ -81,82 +75,78 @@ def sample_lifetimes(problem: PlacementProblem) -> PossibleLifetimes:
     return lifetimes
 
 
-def compile_transfer(folder: str, _tell: Tell) -> None:
+def compile_part(request: tuple[str, str], _tell: Tell) -> None:
+    """Compiles a part into a folder, unless another process has, or does (it is waited for)."""
+    folder, part = request
+    os.nice(_NICENESS)
+    mark = done_mark(Path(folder), part)
+    with _locked(mark.with_suffix(".lock")):
+        if not mark.exists():
+            _COMPILE[part]()
+            with suppress(OSError):  # nothing can be kept
+                mark.touch()
+
+
+def _compile_transfer() -> None:
     """The search for the least transfer."""
     from placer.solving.transfer.transfer_search import TransferSearch
 
-    with _once(folder, "transfer") as is_first:
-        if is_first:
-            units = reduce_to_units(sample_problem())
-            search = TransferSearch(units, [], 0, _ignore)
-            search.step(math.inf)  # nothing is known: a placement from nothing
-            search.redraw()
-            search.vary(math.inf)
+    search = TransferSearch(reduce_to_units(sample_problem()), [], 0, _ignore)
+    search.step(math.inf)  # nothing is known: a placement from nothing
+    search.redraw()
+    search.vary(math.inf)
 
 
-def compile_moves(folder: str, _tell: Tell) -> None:
-    """What that search comes to last, so that a second core can begin with it."""
+def _compile_moves() -> None:
+    """The end of that search, so that a second core can begin with it."""
     import numpy as np
 
     from placer.solving.search.recursive_bisection import finish
     from placer.solving.search.unit_arrays import transfer_arrays
 
-    with _once(folder, "moves") as is_first:
-        if is_first:
-            arrays = transfer_arrays(reduce_to_units(sample_problem()))
-            finish(arrays, np.zeros(_OPS, np.int64), np.random.default_rng(0))
+    arrays = transfer_arrays(reduce_to_units(sample_problem()))
+    finish(arrays, np.zeros(_OPS, np.int64), np.random.default_rng(0))
 
 
-def compile_peaks(folder: str, _tell: Tell) -> None:
+def _compile_peaks() -> None:
     """The search under caps on peaks."""
     from placer.solving.peaks.problem import to_peak_problem
     from placer.solving.peaks.search import PeakSearch
 
-    with _once(folder, "peaks") as is_first:
-        if is_first:
-            problem = sample_problem()
-            lifetimes = sample_lifetimes(problem)
-            units = reduce_to_units(problem)
-            peaks = to_peak_problem(problem, units, lifetimes, problem.capacity_bytes)
-            search = PeakSearch(peaks, [], 0, _ignore)
-            search.step(math.inf)
-            search.keep(search.judge(search.finest, search.finest.arrays.units.allowed.argmax(1)))
-            search.vary(math.inf)
+    problem = sample_problem()
+    lifetimes, units = sample_lifetimes(problem), reduce_to_units(problem)
+    peaks = to_peak_problem(problem, units, lifetimes, problem.capacity_bytes)
+    search = PeakSearch(peaks, [], 0, _ignore)
+    search.step(math.inf)
+    search.keep(search.judge(search.finest, search.finest.arrays.units.allowed.argmax(1)))
+    search.vary(math.inf)
 
 
-def compile_throughput(folder: str, _tell: Tell) -> None:
+def _compile_throughput() -> None:
     """The search for the least bottleneck."""
     from placer.solving.objectives.throughput.problem import to_loads
     from placer.solving.objectives.throughput.search import LoadSearch
 
-    with _once(folder, "throughput") as is_first:
-        if is_first:
-            problem = replace(sample_problem(), objective="throughput")
-            LoadSearch(to_loads(problem, ()), [], 0, _ignore).run(math.inf, _CYCLES)
+    problem = replace(sample_problem(), objective="throughput")
+    LoadSearch(to_loads(problem, ()), [], 0, _ignore).run(math.inf, _CYCLES)
 
 
-def compile_step_time(folder: str, _tell: Tell) -> None:
+def _compile_step_time() -> None:
     """The search for the shortest step."""
     from placer.solving.objectives.step_time.problem import StepProblem
     from placer.solving.objectives.step_time.search import StepSearch
 
-    with _once(folder, "step_time") as is_first:
-        if is_first:
-            problem = replace(sample_problem(), objective="step-time")
-            StepSearch(StepProblem(problem, ()), [], 0, _ignore).run(math.inf, _CYCLES)
+    problem = replace(sample_problem(), objective="step-time")
+    StepSearch(StepProblem(problem, ()), [], 0, _ignore).run(math.inf, _CYCLES)
 
 
-@contextmanager
-def _once(folder: str, part: str) -> Iterator[bool]:
-    """Whether to compile the part: only if no other process has, or does (it is waited for)."""
-    os.nice(_NICENESS)
-    mark = done_mark(Path(folder), part)
-    with _locked(mark.with_suffix(".lock")):
-        is_first = not mark.exists()
-        yield is_first
-        if is_first:
-            with suppress(OSError):  # nothing can be kept
-                mark.touch()
+_COMPILE = {
+    "transfer": _compile_transfer,
+    "moves": _compile_moves,
+    "peaks": _compile_peaks,
+    "throughput": _compile_throughput,
+    "step_time": _compile_step_time,
+}
 
 
 @contextmanager
@@ -176,17 +166,8 @@ def _ignore(_device_of: Sequence[int]) -> None:
     """A placement of the sample is of no use."""
 
 
-def warm_up() -> None:
-    """Returns when all parts are compiled.
-
-    Raises ``SystemExit`` with the reasons if some cannot be.
-    """
-    begin_compiling(*PARTS)
-    for search in PARTS:
-        await_compiled(search)
-    if failed := failures():
-        raise SystemExit("\n".join(f"{part}: {reason}" for part, reason in failed.items()))
-
-
 if __name__ == "__main__":
-    warm_up()
+    for thread in warm_up(*PARTS):
+        thread.join()
+    if failures:
+        raise SystemExit("\n".join(f"{part}: {reason}" for part, reason in failures.items()))

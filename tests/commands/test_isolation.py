@@ -121,7 +121,7 @@ def test_compiling_ahead_imports_nothing_from_the_current_directory(run, tmp_pat
     """Neither does compiling the search ahead, here one part of it."""
     readme = Path(__file__).parents[2] / "README.md"
     (module,) = re.findall(r"python -P -m (\S*warm_up)", readme.read_text())
-    code = f"from {module} import compile_moves; compile_moves({str(tmp_path)!r}, print)"
+    code = f"from {module} import compile_part; compile_part(({str(tmp_path)!r}, 'moves'), print)"
     finished = run([sys.executable, "-P", "-c", code])
     assert finished.returncode == 0, finished.stderr
 

@@ -1,8 +1,8 @@
 """The machine code of the searches: made once per user, before a search that needs it.
 
-Each part is compiled by a process of its own (:mod:`placer.solving.warm_up`), as many at once as
-there are cores, into a folder that is named after what it was compiled from and for.  The clock of
-the search stands still as long as one has to wait for that.
+Each part is compiled by a process of its own (:mod:`placer.solving.warm_up`), two at once, into a
+folder that is named after what it was compiled from and for.  The clock of the search stands still
+as long as one has to wait for that.
 """
 
 from __future__ import annotations
@@ -38,86 +38,40 @@ PARTS = {
     STEP_TIME: ("transfer", "moves", "step_time"),
     STEP_PEAKS: ("transfer", "moves", "step_time"),
 }
-"""What a search needs: the functions ``compile_...`` of :mod:`placer.solving.warm_up`."""
+"""The parts of :mod:`placer.solving.warm_up` that a search needs."""
 
 _LIMIT_SECONDS = 600.0
-_MOST_AT_ONCE = 2
-"""There are two parts that every search needs."""
+
+_two_at_once = threading.Semaphore(min(2, os.cpu_count() or 1))
 
 _LOG = logging.getLogger(__name__)
 
-
-def code_environment() -> dict[str, str]:
-    """What a process needs to find the machine code, or to leave it there."""
-    return {"NUMBA_CACHE_DIR": str(_compiler().folder)}
+failures: dict[str, str] = {}
+"""Why parts could not be compiled ahead, by part: they are left to the search."""
 
 
-def begin_compiling(*searches: str) -> None:
-    """Begins to compile what these searches need, if it is not there: other work can go on."""
-    for search in searches:
-        for part in PARTS.get(search, ()):
-            _compiler().begin(part)
+def warm_up(*searches: str) -> list[threading.Thread]:
+    """Begins to compile what these searches need, each part once; returns what has not ended yet.
 
-
-def failures() -> dict[str, str]:
-    """Why parts could not be compiled ahead, by part."""
-    return dict(_compiler().failed)
+    Other work can go on meanwhile.
+    """
+    parts = dict.fromkeys(part for search in searches for part in PARTS.get(search, ()))
+    threads = (_begin(part) for part in parts)
+    return [thread for thread in threads if thread is not None and thread.is_alive()]
 
 
 def await_compiled(search: str) -> None:
     """Returns when what the search needs is compiled; the clock of searches stands still."""
-    compiler = _compiler()
-    if any(not compiler.is_done(part) for part in PARTS.get(search, ())):
-        with standing_still():
+    with standing_still():
+        if threads := warm_up(search):
             _LOG.info("compiling the search, once")
-            begin_compiling(search)
-            for part in PARTS[search]:
-                compiler.wait(part)
+            for thread in threads:
+                thread.join()
 
 
-class _Compiler:
-    """Compiles parts into ``folder``, and tries each once: what cannot be compiled ahead is left to
-    the search."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._lock = threading.Lock()
-        self._turns = threading.Semaphore(min(_MOST_AT_ONCE, os.cpu_count() or 1))
-        self._threads: dict[str, threading.Thread] = {}
-        self.failed: dict[str, str] = {}
-
-    def begin(self, part: str) -> None:
-        """Has a thread wait for a process that compiles the part, if nobody has done it."""
-        with self._lock:
-            if part not in self._threads and not done_mark(self.folder, part).exists():
-                thread = threading.Thread(target=self._compile, args=(part,), daemon=True)
-                self._threads[part] = thread
-                thread.start()
-
-    def is_done(self, part: str) -> bool:
-        """Whether there is nothing to wait for."""
-        thread = self._threads.get(part)
-        if thread is not None:
-            return not thread.is_alive()
-        return done_mark(self.folder, part).exists()
-
-    def wait(self, part: str) -> None:
-        """Returns when the part is compiled, or cannot be."""
-        if part in self._threads:
-            self._threads[part].join()
-
-    def _compile(self, part: str) -> None:
-        task = f"placer.solving.warm_up:compile_{part}"
-        environment = {**ONE_THREAD, "NUMBA_CACHE_DIR": str(self.folder)}
-        try:
-            with self._turns:
-                outcome = run_task(task, str(self.folder), _LIMIT_SECONDS, environment)
-            reason = outcome.reason
-        except (PlacerError, OSError) as error:
-            reason = str(error)
-        if reason:
-            self.failed[part] = reason
-            _LOG.warning("%s was not compiled ahead: %s", part, reason)
+def code_environment() -> dict[str, str]:
+    """The environment in which a process finds the machine code, or leaves it there."""
+    return {"NUMBA_CACHE_DIR": str(_code_folder())}
 
 
 def done_mark(folder: Path, part: str) -> Path:
@@ -126,14 +80,34 @@ def done_mark(folder: Path, part: str) -> Path:
 
 
 @functools.cache
-def _compiler() -> _Compiler:
-    return _Compiler(_code_folder())
+def _begin(part: str) -> threading.Thread | None:
+    """The thread that waits for a process that compiles the part; none if that has been done."""
+    if done_mark(_code_folder(), part).exists():
+        return None
+    thread = threading.Thread(target=_compile, args=(part,), daemon=True)
+    thread.start()
+    return thread
 
 
 if hasattr(os, "register_at_fork"):  # threads that compile are not in the child
-    os.register_at_fork(after_in_child=_compiler.cache_clear)
+    os.register_at_fork(after_in_child=_begin.cache_clear)
 
 
+def _compile(part: str) -> None:
+    folder = str(_code_folder())
+    environment = {**ONE_THREAD, "NUMBA_CACHE_DIR": folder}
+    try:
+        with _two_at_once:
+            task = "placer.solving.warm_up:compile_part"
+            reason = run_task(task, (folder, part), _LIMIT_SECONDS, environment).reason
+    except (PlacerError, OSError) as error:
+        reason = str(error)
+    if reason:
+        failures[part] = reason
+        _LOG.warning("%s was not compiled ahead: %s", part, reason)
+
+
+@functools.cache
 def _code_folder() -> Path:
     """In ``NUMBA_CACHE_DIR`` or the user's folder for caches, else a temporary one."""
     for parent in _cache_folders():
@@ -174,20 +148,16 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _code_version() -> str:
-    """Of all that machine code depends on: its sources, Python, Numba, the processor."""
+    """A hash of all that machine code depends on: its sources, Python, Numba, the processor."""
     sources = Path(__file__).parents[1] / "compiled"
     digest = hashlib.blake2b(digest_size=8)
     for source in sorted(sources.glob("*.py")):
         digest.update(source.read_bytes())
-    traits = (str(sources), sys.version, metadata.version("numba"), metadata.version("numpy"))
-    digest.update("\n".join((*traits, _processor())).encode())
-    return digest.hexdigest()
-
-
-def _processor() -> str:
-    """What tells processors apart that have different instructions."""
-    try:
+    try:  # what tells processors apart that have different instructions
         lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+        processor = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
     except OSError:
-        return platform.machine() + platform.processor()
-    return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features")))
+        processor = [platform.machine() + platform.processor()]
+    traits = (str(sources), sys.version, metadata.version("numba"), metadata.version("numpy"))
+    digest.update("\n".join((*traits, *processor)).encode())
+    return digest.hexdigest()

@@ -25,8 +25,8 @@ from placer.solving.process.compiling import (
     TRANSFER,
     _code_folder,
     await_compiled,
-    begin_compiling,
     code_environment,
+    warm_up,
 )
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.solution import Solution, SolverParameters
@@ -37,7 +37,7 @@ from placer.solving.warm_up import sample_lifetimes
 @pytest.fixture
 def anew() -> Iterator[None]:
     """Folders are looked for as in a new process."""
-    caches = (compiling._compiler, compiling._temporary_folder)
+    caches = (compiling._begin, compiling._code_folder, compiling._temporary_folder)
     for cached in caches:
         cached.cache_clear()
     yield
@@ -70,14 +70,14 @@ def test_waiting_for_machine_code_is_no_search(
     """Each part is asked for once, by whoever comes first, and nobody's time runs meanwhile."""
     asked: list[str] = []
 
-    def compile_slowly(task: str, *_arguments: object) -> object:
-        asked.append(task.rpartition("_")[2])
+    def compile_slowly(_task: str, request: tuple[str, str], *_arguments: object) -> object:
+        asked.append(request[1])
         time.sleep(0.2)
         return run_task("builtins:getattr", "x", 10.0)  # fails: the search may compile by itself
 
     monkeypatch.setattr(compiling, "run_task", compile_slowly)
     began, real = clock.monotonic(), time.monotonic()
-    begin_compiling(TRANSFER)
+    warm_up(TRANSFER)
     await_compiled(TRANSFER)
     await_compiled(TRANSFER)
     assert sorted(asked) == ["moves", "transfer"]
@@ -107,22 +107,22 @@ def test_the_cache_is_the_users(
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert _code_folder().parent == tmp_path / ".cache" / "placer"
+    assert _code_folder.__wrapped__().parent == tmp_path / ".cache" / "placer"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
-    assert _code_folder().parent == tmp_path / "elsewhere" / "placer"
+    assert _code_folder.__wrapped__().parent == tmp_path / "elsewhere" / "placer"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert _code_folder().parent == tmp_path / ".cache" / "placer"
+    assert _code_folder.__wrapped__().parent == tmp_path / ".cache" / "placer"
 
 
 def test_where_others_can_write_no_code_is_run(folder: Path) -> None:
     """A folder that somebody else may have filled is left alone, and so is a link to one."""
-    assert _code_folder() == folder
+    assert _code_folder.__wrapped__() == folder
     folder.chmod(0o777)
-    assert _code_folder() != folder
+    assert _code_folder.__wrapped__() != folder
     folder.chmod(0o700)
     folder.rename(folder.parent / "another")
     folder.symlink_to(folder.parent / "another")
-    assert _code_folder() != folder
+    assert _code_folder.__wrapped__() != folder
 
 
 def test_without_a_place_for_caches_code_is_kept_for_one_process(
@@ -133,7 +133,7 @@ def test_without_a_place_for_caches_code_is_kept_for_one_process(
     file.touch()
     for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(file))
-    folder = _code_folder()
+    folder = _code_folder.__wrapped__()
     assert folder.is_dir()
     assert folder.name.startswith("placer-code-")
 
