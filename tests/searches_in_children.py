@@ -93,7 +93,7 @@ def bound_all_by_devices(request, tell):
 
 def find_all_favourites(request, tell):
     """The linear program of m-SCT, and the favourites by it."""
-    from placer.solving.baselines.favourite_program import solve_favourites, solve_program
+    from benchmarks.step_time.m_sct import solve_favourites, solve_program
 
     return [(solve_program(case), solve_favourites(case)) for case in request]
 

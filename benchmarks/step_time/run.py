@@ -25,6 +25,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from cases import CASES, DEVICES, MACHINE, Case, find_model
+from m_sct import M_SCT
 from referee import judge, seconds_of_ops
 from tables import tables
 
@@ -39,6 +40,7 @@ from placer.prediction.memory.live_moments import widest_op
 from placer.prediction.orders import step_peaks
 from placer.prediction.prediction import predict
 from placer.questions.comparison import compare_workload
+from placer.solving.baselines import BASELINES
 
 GRAPPLER = "grappler"
 GPUS = ("GPU:0", "GPU:1")
@@ -78,7 +80,7 @@ def cell(
         cap = max(need * percent // (100 * DEVICES), least * LEAST_PERCENT // 100)
         wanted = replace(wanted, max_memory={number: cap for number in range(DEVICES)})
         work = work.on(MACHINE, wanted)
-    found = compare_workload(work)
+    found = compare_workload(work, solvers=(*BASELINES, M_SCT))
     placements = {s.name: dict(s.placement) for s in found.strategies if s.placement}
     return {
         "placements": placements,

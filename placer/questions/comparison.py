@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -104,16 +104,18 @@ def compare(
 
 @collection_paused()
 def compare_workload(
-    workload: Workload, functions: Mapping[str, DeviceFunction] | None = None
+    workload: Workload,
+    functions: Mapping[str, DeviceFunction] | None = None,
+    solvers: Iterable[str] = tuple(BASELINES),
 ) -> Comparison:
-    """As :func:`compare`, of a program whose costs are known already."""
+    """As :func:`compare`, of a program whose costs are known already, with these ``solvers``."""
     wanted = workload.wanted
     own = _own(workload, functions or {})  # looked at first, since they may be wrong
     formulation = formulate(replace(workload, wanted=replace(wanted, order=FREE)))
     finder = StepPeaks(
         workload.graph, workload.costs, formulation.problem, needs_on=workload.cluster
     )
-    names = [n for n in BASELINES if n != SMALLEST_TABLES or formulation.problem.tables]
+    names = [n for n in solvers if n != SMALLEST_TABLES or formulation.problem.tables]
     others = [*(_baseline(name, finder, workload) for name in names), *own]
     plan = place_workload(workload, formulation if wanted.order == FREE else None)
     return Comparison(

@@ -178,7 +178,7 @@ def _solution(problem: PlacementProblem, result: Solution) -> Solution:
     )
 
 
-def _baseline(place: Callable[[PlacementProblem], tuple[int, ...]]) -> SolverFunction:
+def solver_of(place: Callable[[PlacementProblem], tuple[int, ...]]) -> SolverFunction:
     """A named baseline under the solver's interface."""
 
     def solve_by_baseline(
@@ -203,4 +203,4 @@ def _baseline(place: Callable[[PlacementProblem], tuple[int, ...]]) -> SolverFun
 
 register_solver(DEFAULT_SOLVER, solve_by_cp_sat)
 for _name, _function in BASELINES.items():
-    register_solver(_name, _baseline(_function))
+    register_solver(_name, solver_of(_function))

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines.layers import layers
-from placer.solving.baselines.list_scheduling import heft, m_etf, m_sct
+from placer.solving.baselines.list_scheduling import heft, m_etf
 from placer.solving.baselines.sequential import (
     balanced,
     contiguous,
@@ -33,7 +33,6 @@ BASELINES: Mapping[str, Callable[[PlacementProblem], tuple[int, ...]]] = Mapping
         "balanced": balanced,
         "m-topo": m_topo,
         "m-etf": m_etf,
-        "m-sct": m_sct,
         "heft": heft,
         "contiguous": contiguous,
         "layers": layers,

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.baselines.favourite_children import (
-    SolveProgram,
-    favourite_children,
-    solve_in_child,
-)
 from placer.solving.baselines.tasks import Room, Tasks, accelerators, mean_seconds
 
 Placement = tuple[int, ...]
@@ -61,46 +56,37 @@ class _Clock:
         heapq.heapreplace(self.free[device], self.finish[op])
 
 
-def m_sct(problem: PlacementProblem, solve: SolveProgram = solve_in_child) -> Placement:
-    """As :func:`m_etf`, but a device whose last op has its favourite child ready, and can begin it
-    before the others can, is kept for that child; only what could begin anywhere by now may go
-    first (Baechi, section 3.3, after Hanen and Munier; see :mod:`.favourite_children`)."""
-    tasks = Tasks(problem)
-    return _EarliestFirst(tasks, favourite_children(tasks, solve)).run()
-
-
 def m_etf(problem: PlacementProblem) -> Placement:
     """Of all ready ops and devices with room, always the pair that starts earliest (Baechi, SoCC
     2020, section 3.2, after J.-J. Hwang et al., SIAM J. Comput. 18, 1989, doi:10.1137/0218016)."""
-    return _EarliestFirst(Tasks(problem), {}).run()
+    return EarliestFirst(Tasks(problem)).run()
 
 
-class _EarliestFirst:
-    """A heap of (earliest start, does it stand back, op, device), whose entries are looked at
-    again when their turn comes: a start only ever gets later.
+class EarliestFirst:
+    """A heap of (earliest start, op, device), whose entries are looked at again when their turn
+    comes: a start only ever gets later.
 
     Ops that only wait for a device to be free begin as soon as it is, the first op first: they wait
     in ``queues[device]``, and the heap has the first of them alone (``turn[device]``).
     """
 
-    def __init__(self, tasks: Tasks, favourite: Mapping[int, int]) -> None:
+    def __init__(self, tasks: Tasks) -> None:
         self.tasks = tasks
-        self.favourite = favourite
         self.room = Room(tasks.problem)
         self.clock = _Clock(tasks)
         self.waiting = [len(inputs) for inputs in tasks.inputs]
         self.done = [False] * len(self.waiting)
-        self.last: dict[int, int] = {}
-        self.heap: list[tuple[float, bool, int, int]] = []
+        self.heap: list[tuple[float, int, int]] = []
         self.queues: list[list[int]] = [[] for _ in self.clock.free]
         self.turn: list[int | None] = [None] * len(self.queues)
 
     def run(self) -> Placement:
+        """The whole placement."""
         for op in self.tasks.order:
             if not self.waiting[op]:
                 self.push(op)
         while self.heap:
-            begin, _, op, device = heapq.heappop(self.heap)
+            begin, op, device = heapq.heappop(self.heap)
             if self.turn[device] == op:
                 self.turn[device] = None
             self.look_at(begin, op, device)
@@ -116,10 +102,9 @@ class _EarliestFirst:
             return
         ready, free = self.clock.ready(op, device, self.room), self.clock.free[device][0]
         if max(ready, free) <= begin:
-            if not self.stand_back(op, device, begin):
-                self.place(op, device)
+            self.place(op, device, begin)
         elif ready > free:
-            heapq.heappush(self.heap, (ready, False, op, device))
+            heapq.heappush(self.heap, (ready, op, device))
         else:
             heapq.heappush(self.queues[device], op)
 
@@ -133,17 +118,17 @@ class _EarliestFirst:
                 heapq.heappush(queue, turn)
             op = heapq.heappop(queue)
             self.turn[device] = op
-            heapq.heappush(self.heap, (self.clock.free[device][0], False, op, device))
+            heapq.heappush(self.heap, (self.clock.free[device][0], op, device))
 
     def push(self, op: int) -> None:
+        """``op`` may begin on any device that has room."""
         for device in self.room.choices(op):
             begin = self.clock.start(op, device, self.room)
-            heapq.heappush(self.heap, (begin, False, op, device))
+            heapq.heappush(self.heap, (begin, op, device))
 
-    def place(self, op: int, device: int) -> None:
-        """Run ``op``; ops that waited for it alone are ready."""
+    def place(self, op: int, device: int, begin: float) -> None:  # noqa: ARG002 see m-SCT
+        """Run ``op``, whose turn came at ``begin``; ops that waited for it alone are ready."""
         self.done[op] = True
-        self.last[device] = op
         self.room.put(op, device)
         self.clock.run(op, device, self.room)
         for number in self.tasks.outputs[op]:
@@ -151,24 +136,6 @@ class _EarliestFirst:
                 self.waiting[consumer] -= 1
                 if not self.waiting[consumer]:
                     self.push(consumer)
-
-    def stand_back(self, op: int, device: int, begin: float) -> bool:
-        """Whether ``device`` is kept for a favourite child; ``op`` is then looked at again when
-        that begins, or when ``op`` could begin anywhere."""
-        child = self.favourite.get(self.last.get(device, -1))
-        if child is None or child == op or self.done[child] or self.waiting[child]:
-            return False
-        devices = self.room.choices(child)
-        begins = {d: self.clock.start(child, d, self.room) for d in devices}
-        if device not in begins or begins[device] > min(begins.values()):
-            return False
-        anywhere = max(self.clock.ready(op, d, self.room) for d in self.room.choices(op))
-        if anywhere <= begin:
-            return False
-        heapq.heappush(self.heap, (begins[device], False, child, device))
-        again = max(begin, min(anywhere, begins[device]))
-        heapq.heappush(self.heap, (again, True, op, device))
-        return True
 
 
 def heft(problem: PlacementProblem) -> Placement:

@@ -27,12 +27,7 @@ def ending_by(until: float) -> Iterator[None]:
         _until.reset(token)
 
 
-def seconds_left() -> float:
-    """What is left of the time."""
-    return _until.get() - clock.monotonic()
-
-
 def require_time() -> None:
     """Raises :class:`TooLateError` if nothing is left of it."""
-    if seconds_left() < 0.0:
+    if _until.get() < clock.monotonic():
         raise TooLateError

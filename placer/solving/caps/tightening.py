@@ -43,8 +43,8 @@ LifetimeFinder = Callable[[], PossibleLifetimes]
 
 _LOG = logging.getLogger(__name__)
 
-_TRIED = tuple(name for name in BASELINES if name not in ("tensorflow-default", "m-sct"))
-"""Those that look at the caps; the linear program of m-SCT takes too long here."""
+_TRIED = tuple(name for name in BASELINES if name != "tensorflow-default")
+"""Those that look at the caps."""
 
 BASELINE_SECONDS = 3.0
 """In which a baseline is made to fit."""

@@ -9,7 +9,7 @@ from small_problems import problem_of, random_problem
 
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.baselines import BASELINES, DoesNotFitError, favourite_children
+from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.baselines.list_scheduling import heft_schedule, upward_ranks
 from placer.solving.baselines.tasks import Tasks
 from placer.solving.solution import Status
@@ -74,11 +74,9 @@ def test_heft_reaches_the_published_schedule_length() -> None:
 
 @pytest.mark.parametrize("name", sorted(BASELINES))
 def test_a_baseline_keeps_all_limits_or_says_that_it_does_not_fit(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str,
 ) -> None:
-    """On random problems with caps, groups and pins; TensorFlow's default knows no caps.  m-SCT
-    has its favourite children by the greedy rule, as a process for each would take a minute."""
-    monkeypatch.setattr(favourite_children, "MOST_PAIRS", -1)
+    """On random problems with caps, groups and pins; TensorFlow's default knows no caps."""
     placed = 0
     for seed in range(150):
         problem = random_problem(seed, spill="auto" if seed % 2 else "never")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from placer.prediction.times.messages import Message
 from placer.prediction.times.step_time import in_order, step_orders
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES, DoesNotFitError
-from placer.solving.baselines.list_scheduling import heft, m_sct
+from placer.solving.baselines.list_scheduling import heft
 from placer.solving.baselines.tasks import Tasks
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, ragged
 from placer.solving.compiled.held_bytes import Held, nothing_held
@@ -24,9 +23,6 @@ from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.search import load_arrays
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
-
-_OTHERS = tuple(place for place in BASELINES.values() if place is not m_sct)
-
 
 Programs = tuple[Program, ...]
 """One step in several orders."""
@@ -142,11 +138,8 @@ class StepSearch(MultilevelSearch[Steps]):
         super().__init__(load_arrays(step.loads), hints, seed, on_better)
 
     def start(self, deadline: float) -> None:
-        """The baselines that fit; for the solver process only, as m-SCT takes OR-Tools."""
-        from placer.solving.baselines.favourite_program import solve_favourites
-
-        with_program: Baseline = partial(m_sct, solve=solve_favourites)
-        for baseline in (*_OTHERS, with_program):
+        """The baselines that fit."""
+        for baseline in BASELINES.values():
             if time.time() > deadline:
                 return
             for found in self.place(baseline, self.step_problem.problem):

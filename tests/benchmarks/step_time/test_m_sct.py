@@ -10,14 +10,15 @@ import pytest
 from searches_in_children import in_a_child
 from small_problems import problem_of
 
-from placer.prediction.times.step_time import step_seconds
-from placer.problem.placement_problem import PlacementProblem
-from placer.solving.baselines import BASELINES
-from placer.solving.baselines.favourite_children import (
+from benchmarks.step_time.m_sct import (
     Precedence,
     favourite_children,
     greedy_favourites,
+    m_sct,
 )
+from placer.prediction.times.step_time import step_seconds
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.baselines import BASELINES
 from placer.solving.baselines.tasks import Tasks
 
 
@@ -100,7 +101,7 @@ def test_a_device_is_kept_for_the_favourite_child() -> None:
     problem = waiting()
     assert favourite_children(Tasks(problem))[0] == 2
     assert BASELINES["m-etf"](problem) == (0, 1, 1, 0)
-    assert BASELINES["m-sct"](problem) == (0, 1, 0, 1)
+    assert m_sct(problem) == (0, 1, 0, 1)
     assert step_seconds(problem, (0, 1, 1, 0)) == pytest.approx(10.0)
     assert step_seconds(problem, (0, 1, 0, 1)) == pytest.approx(7.5)
 
