@@ -21,13 +21,13 @@ from time import perf_counter
 
 from cost_models.clusters import parse_cluster
 from placer.extraction import extract
+from placer.fitting.placed_order import edges_for_low_peaks
 from placer.graph.control_edges import add_control_edges
 from placer.graph.op_graph import OpGraph
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.prediction import predict
-from placer.solving.rematerialisation.placed_order import edges_for_low_peaks
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from graphs import build_apart

@@ -33,6 +33,9 @@ from time import process_time
 
 from cost_models.clusters import parse_cluster
 from placer.extraction import extract
+from placer.fitting.fitted_step import FitRequest, FittedStep
+from placer.fitting.reduction import working_sets
+from placer.fitting.step_fitting import fit_step
 from placer.graph.control_edges import add_control_edges
 from placer.graph.rewriting import rewrite_graph
 from placer.prediction.costs.op_costs import estimate_costs
@@ -41,9 +44,6 @@ from placer.prediction.memory.need import find_need
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.orders.possible_steps import PossibleSteps
-from placer.solving.rematerialisation.fitted_step import FitRequest, FittedStep
-from placer.solving.rematerialisation.fitting import fit_step
-from placer.solving.rematerialisation.reduction import working_sets
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from graphs import build_apart

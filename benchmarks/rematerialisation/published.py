@@ -19,9 +19,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from placer.fitting.recompute_problem import RematerialisationProblem
+from placer.fitting.recompute_sequences import solve_rematerialisation
 from placer.solving.process.search_run import Answer, BestSoFar, Effort
-from placer.solving.rematerialisation.problem import RematerialisationProblem
-from placer.solving.rematerialisation.solver import solve_rematerialisation
 
 
 def read_instance(path: Path) -> tuple[dict[str, Any], RematerialisationProblem]:

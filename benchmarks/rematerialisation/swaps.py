@@ -31,6 +31,8 @@ from typing import Any
 import placer
 from cost_models.clusters import parse_cluster
 from cost_models.op_cost import with_kernels_of
+from placer.fitting.fitted_step import FitRequest
+from placer.fitting.step_fitting import fit_step
 from placer.graph.control_edges import add_control_edges
 from placer.pipeline.workload import Workload, read_workload
 from placer.plan.plan import Plan
@@ -39,8 +41,6 @@ from placer.prediction.memory.need import KeptChunks, peak_in_use
 from placer.prediction.orders.needs import requests_along
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.prediction import predict
-from placer.solving.rematerialisation.fitted_step import FitRequest
-from placer.solving.rematerialisation.fitting import fit_step
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from graphs import build_apart

@@ -12,8 +12,8 @@ from placer.errors import InfeasibleError, NoSolutionError, UsageError
 from placer.files import write_text
 
 if TYPE_CHECKING:
-    from placer.solving.rematerialisation.problem import RematerialisationProblem
-    from placer.solving.rematerialisation.solver import Rematerialisation
+    from placer.fitting.recompute_problem import RematerialisationProblem
+    from placer.fitting.recompute_sequences import Rematerialisation
 
 _MOST_SHOWN = 12
 
@@ -24,8 +24,8 @@ def run(problem: RematerialisationProblem, arguments: argparse.Namespace) -> Non
     Raises ``UsageError`` for options of placements, ``InfeasibleError`` or ``NoSolutionError``
     after the answer is written.
     """
+    from placer.fitting.recompute_sequences import solve_rematerialisation
     from placer.rendering.json_text import to_json
-    from placer.solving.rematerialisation.solver import solve_rematerialisation
     from placer.solving.solution import Status
 
     if arguments.objective or arguments.solver != "cp-sat":

@@ -15,8 +15,8 @@ from placer.files import write_text
 from placer.solving.process import clock
 
 if TYPE_CHECKING:
+    from placer.fitting.recompute_problem import RematerialisationProblem
     from placer.problem.placement_problem import PlacementProblem
-    from placer.solving.rematerialisation.problem import RematerialisationProblem
     from placer.solving.solution import Solution
 
 
@@ -109,9 +109,9 @@ def read_problem(path: Path, **devices: str | None) -> PlacementProblem | Remate
 
     Raises :class:`UsageError` if there is none, or if it contradicts itself.
     """
+    from placer.fitting import recompute_problem as rematerialised
     from placer.problem.networkx_documents import read_graphml
     from placer.problem.placement_problem import PlacementProblem, check, from_json
-    from placer.solving.rematerialisation import problem as rematerialised
 
     try:
         text = path.read_text(encoding="utf-8")

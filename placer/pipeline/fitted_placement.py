@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cost_models.byte_sizes import format_bytes
+from placer.fitting.fitted_step import FittedStep
 from placer.graph.program_source import Warning_
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.workload import Workload
 from placer.prediction.memory.roles import find_roles
-from placer.solving.rematerialisation.fitted_step import FittedStep
 from placer.solving.solution import Solution
 
 

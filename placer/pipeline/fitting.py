@@ -14,6 +14,8 @@ from dataclasses import replace
 
 from cost_models.byte_sizes import AMPLE_BYTES
 from cost_models.devices import Cluster
+from placer.fitting.fitted_step import FitRequest, FittedStep
+from placer.fitting.step_fitting import fit_step
 from placer.pipeline.fitted_placement import FittedPlacement
 from placer.pipeline.formulation import Formulation, formulate
 from placer.pipeline.placement import find_placement, predict_solution
@@ -23,8 +25,6 @@ from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.solving.caps.overruns import PEAK_OVER_CAP
 from placer.solving.process import clock
-from placer.solving.rematerialisation.fitted_step import FitRequest, FittedStep
-from placer.solving.rematerialisation.fitting import fit_step
 from placer.solving.solution import Solution, Status
 
 _LOG = logging.getLogger(__name__)

@@ -18,6 +18,7 @@ from cost_models.byte_sizes import format_bytes, parse_reserve
 from cost_models.clusters import parse_cluster
 from cost_models.devices import presets
 from placer.errors import PlacerError
+from placer.fitting.placed_order import FREE
 from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import prepare
@@ -32,7 +33,6 @@ from placer.problem.constraints import pin_request
 from placer.problem.grouping import GRADIENTS, HINTS, together_request
 from placer.problem.placement_problem import NEVER_SPILL
 from placer.solving.process import clock
-from placer.solving.rematerialisation.placed_order import FREE
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost, with_kernels_of
 from cost_models.op_info import ask_once
 from cost_models.roofline import op_seconds
+from placer.fitting.placed_order import FREE, edges_for_low_peaks
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import ENTERS
@@ -29,7 +30,6 @@ from placer.problem.lookup_tables import lookup_tables
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.problem.requests import confine
 from placer.solving.following import let_follow
-from placer.solving.rematerialisation.placed_order import FREE, edges_for_low_peaks
 
 _LOG = logging.getLogger(__name__)
 

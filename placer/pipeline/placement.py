@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from placer.fitting.placed_order import edges_of_placement
 from placer.pipeline.formulation import Formulation, formulate
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.pipeline.solved_plan import assemble_plan
@@ -12,7 +13,6 @@ from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.solving.process import clock
-from placer.solving.rematerialisation.placed_order import edges_of_placement
 from placer.solving.solution import Solution, SolverParameters, Status
 
 _LOG = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ from typing import Any
 from cost_models.byte_sizes import format_bytes
 from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from placer import __version__
+from placer.fitting.fitted_step import FittedStep
 from placer.graph.program_source import Warning_
 from placer.graph.rewriting import NO_REWRITING
 from placer.pipeline.fitted_placement import FittedPlacement, fit_warnings
@@ -23,7 +24,6 @@ from placer.prediction.metrics import Metrics
 from placer.problem.status import Status
 from placer.solving.caps.overruns import PEAK_OVER_CAP
 from placer.solving.following import followers_of
-from placer.solving.rematerialisation.fitted_step import FittedStep
 from placer.solving.solution import Solution
 
 _OPS_PER_WARNING = 20

@@ -43,7 +43,7 @@ class Plan(Page):
 
     ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
     ``control_edges`` are pairs of ops, the second of which waits for the first: they keep memory
-    low, or the pieces of a batch in a pipeline (:mod:`placer.solving.orders`).  ``rewriting`` is
+    low, or the pieces of a batch in a pipeline (:mod:`placer.fitting`).  ``rewriting`` is
     what is computed twice, swapped and released before that (:mod:`placer.graph.rewriting`); the
     ops that it adds are placed too.
     ``followers`` are the ops that are on the host beside its ops, and are not spilled

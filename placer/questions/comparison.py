@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Unpack
 
 from cost_models.device_names import matches
 from placer.errors import UsageError
+from placer.fitting.placed_order import FREE
 from placer.graph.op_graph import Op
 from placer.graph.program_source import Bindings, ModelSource
 from placer.pipeline.formulation import formulate
@@ -27,7 +28,6 @@ from placer.solving.baselines import BASELINES, SMALLEST_TABLES
 from placer.solving.baselines.time_limits import TooLateError, ending_by
 from placer.solving.caps.tightening import BASELINE_SECONDS, solve_under_peaks
 from placer.solving.process import clock
-from placer.solving.rematerialisation.placed_order import FREE
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
 

@@ -183,8 +183,8 @@ def test_a_rematerialisation_problem_is_solved_and_its_answer_fits_the_schema(
     tmp_path: Path,
 ) -> None:
     """What is computed again, the budget that nothing keeps, and options that are of placements."""
+    from placer.fitting import recompute_problem as rematerialised
     from placer.plan.schemas import require_fit
-    from placer.solving.rematerialisation import problem as rematerialised
 
     given = rematerialised.RematerialisationProblem(
         node_names=("f0", "f1", "b1", "b0"),

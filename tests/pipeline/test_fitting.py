@@ -12,6 +12,8 @@ import placer
 from cost_models.clusters import parse_cluster
 from placer.errors import UsageError
 from placer.extraction import extract
+from placer.fitting.fitted_step import FitRequest
+from placer.fitting.step_fitting import fit_step
 from placer.pipeline import fitting as fit_pipeline
 from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.placement import find_placement
@@ -20,8 +22,6 @@ from placer.plan.request import Options, read_share
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.prediction import predict
 from placer.problem.status import Status
-from placer.solving.rematerialisation.fitted_step import FitRequest
-from placer.solving.rematerialisation.fitting import fit_step
 
 pytestmark = pytest.mark.slow
 

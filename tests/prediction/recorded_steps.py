@@ -25,6 +25,7 @@ from cost_models.clusters import parse_cluster
 from placer import micro_batches
 from placer.application.placing.class_hints import release_hints
 from placer.extraction import extract
+from placer.fitting.placed_order import edges_for_low_peaks
 from placer.graph.order import topological_order
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.memory.timelines import predict_memory
@@ -32,7 +33,6 @@ from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.step import executor
 from placer.prediction.step.routes import find_routes
 from placer.prediction.transfers import list_transfers
-from placer.solving.rematerialisation.placed_order import edges_for_low_peaks
 
 v1 = tf.compat.v1
 DEVICES = ("CPU:0", "CPU:1", "CPU:2")

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from placer.fitting.recompute_problem import RematerialisationProblem
+from placer.fitting.recompute_sequences import first_sequence
 from placer.solving.compiled.arrays import Ints, ragged
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
-from placer.solving.rematerialisation.greedy import first_sequence
-from placer.solving.rematerialisation.problem import RematerialisationProblem
 from placer.solving.solution import Status
 
 from .sequence_annealing import Program, anneal_sequence

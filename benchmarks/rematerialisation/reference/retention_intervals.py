@@ -21,9 +21,9 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
+from placer.fitting.recompute_problem import RematerialisationProblem
 from placer.solving.process import cp_sat_run
 from placer.solving.process.search_run import BestSoFar, Effort
-from placer.solving.rematerialisation.problem import RematerialisationProblem
 from placer.solving.solution import Status
 
 from .whole_seconds import WholeSeconds

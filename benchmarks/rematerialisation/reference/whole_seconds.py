@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placer.solving.rematerialisation.problem import RematerialisationProblem
+from placer.fitting.recompute_problem import RematerialisationProblem
 
 _UNITS = 10**6
 """Seconds are counted in so many parts of the sum of all."""

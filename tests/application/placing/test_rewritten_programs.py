@@ -18,6 +18,8 @@ from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.rewritten_nodes import is_rewritten
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import keras_variables
+from placer.fitting.fitted_step import FitRequest
+from placer.fitting.step_fitting import fit_step
 from placer.graph.rewriting import Clone, Rewriting
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.solved_plan import plan_metrics, step_memory
@@ -25,8 +27,6 @@ from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.plan.rows import PlannedTransfer
-from placer.solving.rematerialisation.fitted_step import FitRequest
-from placer.solving.rematerialisation.fitting import fit_step
 
 GPU = "1xGPU:1GiB"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from searches_in_children import search_each
-from solving.rematerialisation.test_rematerialisation import (
+from fitting.test_rematerialisation import (
     beside_problem,
     least_by_enumeration,
     random_problem,
 )
+from searches_in_children import search_each
 
 from placer.solving.solution import Status
 

@@ -4,10 +4,10 @@ from graphs_by_hand import draw, draw_costs, random_graphs
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from placer.fitting.sequence_edges import edges_along, edges_in_line
 from placer.graph.control_edges import add_control_edges
 from placer.graph.order import predecessors
 from placer.prediction.memory.timelines import StepMemory
-from placer.solving.orders.sequence_edges import edges_along, edges_in_line
 
 KIB = 1024
 DEVICE = "CPU:0"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from placer.fitting.reduction import ReducedStep
+from placer.fitting.swapping import PlannedSwap
 from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import NO_REWRITING, Clone, Rewriting, Swap, recomputable_ops
 from placer.graph.tensor_names import op_of
 from placer.prediction.step.step_layout import StepLayout
-from placer.solving.rematerialisation.reduction import ReducedStep
-from placer.solving.rematerialisation.swapping import PlannedSwap
 
 _SMALL_BYTES = 1024
 """Scalars and shapes: what writes no more says little of how far a step is."""

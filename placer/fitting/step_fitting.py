@@ -8,9 +8,7 @@ from dataclasses import replace
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
-from placer.graph.op_graph import OpGraph
-from placer.graph.rewriting import NO_REWRITING, Rewriting, rewrite_graph
-from placer.solving.rematerialisation.fitted_step import (
+from placer.fitting.fitted_step import (
     ORDER,
     RECOMPUTE,
     RELEASE,
@@ -19,10 +17,12 @@ from placer.solving.rematerialisation.fitted_step import (
     FittedStep,
     Floor,
 )
-from placer.solving.rematerialisation.recompute_fitting import fit_by_recomputation
-from placer.solving.rematerialisation.reduction import working_sets
-from placer.solving.rematerialisation.step_trials import Base, StepTrials
-from placer.solving.rematerialisation.swap_fitting import fit_by_both, fit_by_swaps
+from placer.fitting.recompute_fitting import fit_by_recomputation
+from placer.fitting.reduction import working_sets
+from placer.fitting.step_trials import Base, StepTrials
+from placer.fitting.swap_fitting import fit_by_both, fit_by_swaps
+from placer.graph.op_graph import OpGraph
+from placer.graph.rewriting import NO_REWRITING, Rewriting, rewrite_graph
 
 _JOIN = "IdentityN"
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from placer.fitting.live_bytes import LiveBytes
 from placer.prediction.step.step_layout import Effect, StepLayout
-from placer.solving.orders.live_bytes import LiveBytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

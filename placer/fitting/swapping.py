@@ -27,11 +27,11 @@ from itertools import accumulate, chain, pairwise, repeat
 
 from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
+from placer.fitting.reduction import StepReduction
 from placer.graph.control_edges import joinable_ops
 from placer.graph.rewriting import recomputable_ops
 from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.step_layout import Effect
-from placer.solving.rematerialisation.reduction import StepReduction
 
 _LEAST_SHARE = 0.002
 """Of the budget: smaller tensors stay."""

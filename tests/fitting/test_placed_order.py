@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
 from placer.errors import ModelError, UsageError
-from placer.graph.control_edges import add_control_edges, joinable_ops
-from placer.graph.order import predecessors
-from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.orders.possible_steps import predict_peak_ranges
-from placer.prediction.step.executor import prepare
-from placer.solving.orders.list_scheduling import find_low_order
-from placer.solving.rematerialisation.placed_order import (
+from placer.fitting.list_scheduling import find_low_order
+from placer.fitting.placed_order import (
     FIT,
     FREE,
     LEAST,
     edges_of_placement,
 )
+from placer.graph.control_edges import add_control_edges, joinable_ops
+from placer.graph.order import predecessors
+from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.orders.possible_steps import predict_peak_ranges
+from placer.prediction.step.executor import prepare
 
 KIB = 1024
 

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cost_models.byte_sizes import format_bytes
-from placer.graph.rewriting import rewrite_graph
-from placer.solving.rematerialisation.fitted_step import FittedStep
-from placer.solving.rematerialisation.greedy import first_sequence
-from placer.solving.rematerialisation.reduction import StepReduction
-from placer.solving.rematerialisation.rewriting import (
+from placer.fitting.fitted_step import FittedStep
+from placer.fitting.recompute_sequences import first_sequence
+from placer.fitting.reduction import StepReduction
+from placer.fitting.rewriting import (
     PlannedStep,
     RewritingPlanner,
     reads_what_ran,
 )
-from placer.solving.rematerialisation.step_trials import Base, Reductions, StepTrials
+from placer.fitting.step_trials import Base, Reductions, StepTrials
+from placer.graph.rewriting import rewrite_graph
 
 _LOG = logging.getLogger(__name__)
 

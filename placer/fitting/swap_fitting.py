@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping
 
 from cost_models.byte_sizes import format_bytes
+from placer.fitting.recompute_sequences import first_sequence
+from placer.fitting.rewriting import PlannedStep
+from placer.fitting.step_trials import Base, Reductions, StepTrials
+from placer.fitting.swapping import choose_swaps, hidden_relief
 from placer.graph.rewriting import rewrite_graph
-from placer.solving.rematerialisation.greedy import first_sequence
-from placer.solving.rematerialisation.rewriting import PlannedStep
-from placer.solving.rematerialisation.step_trials import Base, Reductions, StepTrials
-from placer.solving.rematerialisation.swapping import choose_swaps, hidden_relief
 
 _LOG = logging.getLogger(__name__)
 

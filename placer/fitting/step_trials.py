@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
+from placer.fitting.fitted_step import FitRequest, FittedStep
+from placer.fitting.list_scheduling import find_low_order
+from placer.fitting.order_descent import descend
+from placer.fitting.reduction import StepReduction
+from placer.fitting.rewriting import PlannedStep, RewritingPlanner
+from placer.fitting.sequence_edges import edges_along, edges_in_line
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import Rewriting, rewrite_graph
@@ -17,13 +24,6 @@ from placer.prediction.orders.execution_orders import uses_accelerator
 from placer.prediction.prediction import predict, predict_step_seconds
 from placer.prediction.step.executor import prepare
 from placer.problem.device_peaks import LEAST_LIMIT_BYTES
-from placer.solving.orders.list_scheduling import find_low_order
-from placer.solving.orders.order_descent import descend
-from placer.solving.orders.sequence_edges import edges_along, edges_in_line
-from placer.solving.process import clock
-from placer.solving.rematerialisation.fitted_step import FitRequest, FittedStep
-from placer.solving.rematerialisation.reduction import StepReduction
-from placer.solving.rematerialisation.rewriting import PlannedStep, RewritingPlanner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class StepTrials:
         self.names = [device.name for device in cluster.devices]
         self.caps = {device.name: device.usable_bytes for device in cluster.devices}
         self.host = cluster.host.name
-        self.deadline = clock.monotonic() + request.seconds
+        self.deadline = time.monotonic() + request.seconds
         self.accelerated = uses_accelerator(self.names)
         self.free_seconds = predict_step_seconds(graph, costs, placement, cluster)
         self.best = self.free = FittedStep()  # until they are judged
@@ -143,7 +143,7 @@ class StepTrials:
 
     def is_over(self) -> bool:
         """Whether the time is; the clock then had a say in the answer."""
-        over = clock.monotonic() > self.deadline
+        over = time.monotonic() > self.deadline
         self.is_cut = self.is_cut or over
         return over
 

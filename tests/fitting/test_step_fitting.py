@@ -5,12 +5,12 @@ from __future__ import annotations
 from graphs_by_hand import draw, draw_costs
 
 from cost_models.clusters import parse_cluster
+from placer.fitting import step_trials
+from placer.fitting.fitted_step import FitRequest, FittedStep
+from placer.fitting.rewriting import reads_what_ran
+from placer.fitting.step_fitting import fit_step
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.prediction import predict
-from placer.solving.rematerialisation import step_trials
-from placer.solving.rematerialisation.fitted_step import FitRequest, FittedStep
-from placer.solving.rematerialisation.fitting import fit_step
-from placer.solving.rematerialisation.rewriting import reads_what_ran
 
 KILO = 1000
 

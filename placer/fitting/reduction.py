@@ -19,13 +19,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from placer.fitting.recompute_problem import RematerialisationProblem
 from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import recomputable_ops
 from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.roles import find_roles, is_update_type
 from placer.prediction.step.step_layout import Effect, StepLayout
-from placer.solving.rematerialisation.problem import RematerialisationProblem
 
 _SHARE = 0.99
 """Of the bytes that wait for the backward pass: what the nodes have."""

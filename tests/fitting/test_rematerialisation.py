@@ -14,13 +14,13 @@ import pytest
 
 from benchmarks.rematerialisation.published import read_instance
 from placer.errors import UsageError
-from placer.solving.rematerialisation.problem import (
+from placer.fitting.recompute_problem import (
     RematerialisationProblem,
     check,
     from_document,
     to_json,
 )
-from placer.solving.rematerialisation.solver import solve_rematerialisation
+from placer.fitting.recompute_sequences import solve_rematerialisation
 from placer.solving.solution import Status
 
 

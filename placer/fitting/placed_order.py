@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
+from placer.fitting.fitted_step import ORDER, FitRequest
+from placer.fitting.piece_order import order_pieces
+from placer.fitting.step_fitting import fit_step
+from placer.fitting.step_trials import StepTrials
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import NO_REWRITING
 from placer.prediction.orders.possible_steps import predict_peak_ranges
-from placer.solving.orders.piece_order import order_pieces
-from placer.solving.rematerialisation.fitted_step import ORDER, FitRequest
-from placer.solving.rematerialisation.fitting import fit_step
-from placer.solving.rematerialisation.step_trials import StepTrials
 
 FREE, FIT, LEAST = ORDERS = ("free", "fit", "memory")
 """For memory no edges; those that the caps need; those for low peaks."""

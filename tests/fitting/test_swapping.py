@@ -10,13 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
+from placer.fitting.fitted_step import FitRequest
+from placer.fitting.step_fitting import fit_step
+from placer.fitting.swapping import PlannedSwap, SwapPlanner, Waiting
 from placer.graph.control_edges import add_control_edges
 from placer.graph.rewriting import rewrite_graph
 from placer.prediction.costs.op_costs import rewritten_costs
 from placer.prediction.prediction import predict
-from placer.solving.rematerialisation.fitted_step import FitRequest
-from placer.solving.rematerialisation.fitting import fit_step
-from placer.solving.rematerialisation.swapping import PlannedSwap, SwapPlanner, Waiting
 
 MEGA = 10**6
 

@@ -4,9 +4,9 @@ from graphs_by_hand import draw, draw_cluster, draw_costs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placer.fitting.order_descent import descend
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.step.executor import prepare
-from placer.solving.orders.order_descent import descend
 
 KIB = 1024
 

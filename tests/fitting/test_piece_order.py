@@ -11,10 +11,10 @@ from graphs_by_hand import draw, draw_cluster, draw_costs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placer.fitting.piece_order import order_pieces
 from placer.graph.control_edges import add_control_edges
 from placer.graph.op_graph import OpGraph
 from placer.prediction.prediction import predict
-from placer.solving.orders.piece_order import order_pieces
 
 LAYERS_PER_STAGE = 3
 FLOPS = 10**9

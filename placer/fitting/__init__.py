@@ -1,0 +1,1 @@
+"""What makes a step fit: recomputation, swapping, orders."""

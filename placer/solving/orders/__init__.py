@@ -1,1 +1,0 @@
-"""Control edges for low memory peaks."""

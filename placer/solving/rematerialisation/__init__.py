@@ -1,1 +1,0 @@
-"""Which computations to run twice, so that less is held: the pure problem."""
