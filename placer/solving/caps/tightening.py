@@ -25,7 +25,6 @@ from placer.solving.baselines import BASELINES
 from placer.solving.caps.overruns import overrun_conflict, overrun_warnings
 from placer.solving.caps.predictions import PeakFinder, Predictions
 from placer.solving.caps.proofs import Proofs
-from placer.solving.caps.ranking import better
 from placer.solving.caps.relief import host_alone, host_memories, on_host
 from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
 from placer.solving.caps.schedule import SCHEDULE
@@ -36,7 +35,7 @@ from placer.solving.process.child_search import CRASHED
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
 from placer.solving.tidying import tidy_within
-from placer.solving.transfer.spilling import may_spill
+from placer.solving.transfer.spilling import better, may_spill
 
 LifetimeFinder = Callable[[], PossibleLifetimes]
 """What tells the buffers of a step, whatever the placement."""

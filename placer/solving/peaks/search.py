@@ -21,9 +21,8 @@ from placer.solving.compiled.held_segments import first_held_starts
 from placer.solving.peaks.problem import PeakProblem
 from placer.solving.peaks.watch import Watch, Watched
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
-from placer.solving.search.laplacian import MOST_UNITS, slow_modes
+from placer.solving.search.laplacian import MOST_UNITS, slow_modes, smooth
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
-from placer.solving.search.smoothing import smooth
 from placer.solving.search.unit_arrays import transfer_arrays
 from placer.solving.solution import Status
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from placer.processes import Child, Ending, Outcome
+from placer.processes import Child, Ending
 from placer.solving.process.compiling import ONE_THREAD, await_compiled, code_environment
 from placer.solving.process.search_run import Answer, Effort, SearchRequest
 from placer.solving.solution import Solution, SolverParameters, Status
@@ -57,7 +57,7 @@ def search_in_child(
         hints=tuple(map(tuple, hints)),
         effort=effort_of(parameters, time.time() + time_limit_seconds - _SHUTDOWN_SECONDS),
     )
-    outcome = run_alone(SEARCH_TASK, request, time_limit_seconds + GRACE_SECONDS)
+    outcome = searching_child().ask(SEARCH_TASK, request, time_limit_seconds + GRACE_SECONDS)
     warnings: Warnings = ()
     if outcome.ending is not Ending.ANSWERED:
         code = "solver_stopped" if outcome.ending is Ending.LATE else CRASHED
@@ -80,11 +80,6 @@ def effort_of(parameters: SolverParameters, deadline: float) -> Effort:
         work_limit=parameters.work_limit,
         to_prove=parameters.to_prove,
     )
-
-
-def run_alone(task: str, request: object, time_limit_seconds: float) -> Outcome:
-    """As :func:`placer.processes.run_task`, in a :func:`searching_child`."""
-    return searching_child().ask(task, request, time_limit_seconds)
 
 
 def searching_child() -> Child:

@@ -101,3 +101,14 @@ def solve_with_spilling(
         warnings=tuple(warnings) + result.warnings,
         is_cut=is_cut or result.is_cut,
     )
+
+
+def better(known: Solution | None, found: Solution | None) -> Solution | None:
+    """The one that spills clearly less (by more than the slack that spilling has), else the one
+    that transfers less, else the first."""
+    if known is None or found is None:
+        return known or found
+    for one, other in ((known, found), (found, known)):
+        if one.spilled_bytes * (100 + SCHEDULE.slack_percent) < other.spilled_bytes * 100:
+            return one
+    return min(known, found, key=lambda solution: solution.value or 0)
