@@ -61,6 +61,24 @@ def card_memory(total_bytes: int, compute_capability: str) -> CardMemory:
     )
 
 
+def card_that_hands_out(usable_bytes: int, compute_capability: str) -> CardMemory:
+    """The card of which TensorFlow hands out ``usable_bytes``.
+
+    >>> card_that_hands_out(8 * 2**30, "8.0").usable_bytes == 8 * 2**30
+    True
+    """
+    major = int(compute_capability.partition(".")[0])
+    available = usable_bytes + _KEPT_BACK_OF_SMALL
+    if available >= _SMALL_CARD_BYTES:
+        available = usable_bytes + _kept_back_bytes(_SMALL_CARD_BYTES, major)
+    total_bytes = round((available + _CONTEXT_BYTES) / (1 - _CONTEXT_SHARE))
+    return CardMemory(
+        total_bytes=total_bytes,
+        context_bytes=total_bytes - available,
+        kept_back_bytes=available - usable_bytes,
+    )
+
+
 def _kept_back_bytes(available_bytes: int, major: int) -> int:
     """``MinSystemMemory`` for what is free and the major compute capability."""
     if available_bytes < _SMALL_CARD_BYTES:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from placer.questions.fixes import find_fixes as find_fixes
     from placer.questions.strategies import compare_strategies as compare_strategies
     from placer.questions.traces import profile_trace as profile_trace
+    from placer.simulation.environment import simulate_gpus as simulate_gpus
     from placer.solving.solver import solve as solve
     from placer.strategies.pieces import micro_batches as micro_batches
     from placer.strategies.towers import asynchronous_towers as asynchronous_towers
@@ -82,6 +83,7 @@ _HOMES = {
     "report": "placer.pipeline.pipeline",
     "serve_task": "placer.application.running.cluster_runs",
     "session_config": "placer.application.devices.runtime_settings",
+    "simulate_gpus": "placer.simulation.environment",
     "solve": "placer.solving.solver",
     "stream": "placer.application.running.streaming",
     "sweep": "placer.questions.batch_sizes",

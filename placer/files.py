@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import os
 import shutil
 import stat
@@ -169,3 +170,45 @@ def write_text(path: str | os.PathLike[str], text: str, *, force: bool = False) 
     check_writable(path, force=force)
     with replaced(path, force=force) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def cache_folder(name: str, first: str | None = None) -> Path:
+    """A folder of this user for what can be made again: in ``first`` where that is given, else in
+    the user's folder for caches, else a temporary one that goes with this process.
+
+    Code found there is run: a folder that others may write to is not used.
+    """
+    for parent in _cache_folders(first):
+        folder = parent / name
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_ours(folder):
+                return folder
+        except OSError:
+            continue
+    return Path(temporary_cache(name.partition("-")[0]).name)
+
+
+def _cache_folders(first: str | None) -> list[Path]:
+    folders = [Path(first)] if first else []
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(home):  # as the XDG Base Directory Specification has it
+        return [*folders, Path(home) / "placer"]
+    try:
+        return [*folders, Path.home() / ".cache" / "placer"]
+    except RuntimeError:  # a user without a home
+        return folders
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether this user can write there and others cannot."""
+    found = folder.lstat()
+    others = stat.S_IWGRP | stat.S_IWOTH
+    is_own = found.st_uid == os.getuid() and not found.st_mode & others
+    return stat.S_ISDIR(found.st_mode) and is_own and os.access(folder, os.W_OK | os.X_OK)
+
+
+@functools.cache
+def temporary_cache(kind: str) -> tempfile.TemporaryDirectory[str]:
+    """A folder that is removed when this process ends."""
+    return tempfile.TemporaryDirectory(prefix=f"placer-{kind}-", ignore_cleanup_errors=True)

@@ -12,14 +12,13 @@ import hashlib
 import logging
 import os
 import platform
-import stat
 import sys
-import tempfile
 import threading
 from importlib import metadata
 from pathlib import Path
 
 from placer.errors import PlacerError
+from placer.files import cache_folder
 from placer.processes import run_task
 from placer.solving.process.clock import standing_still
 
@@ -110,41 +109,7 @@ def _compile(part: str) -> None:
 @functools.cache
 def _code_folder() -> Path:
     """In ``NUMBA_CACHE_DIR`` or the user's folder for caches, else a temporary one."""
-    for parent in _cache_folders():
-        folder = parent / f"code-{_code_version()}"
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_ours(folder):
-                return folder
-        except OSError:
-            continue
-    return Path(_temporary_folder().name)
-
-
-def _cache_folders() -> list[Path]:
-    named = os.environ.get("NUMBA_CACHE_DIR")
-    folders = [Path(named)] if named else []
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(home):  # as the XDG Base Directory Specification has it
-        return [*folders, Path(home) / "placer"]
-    try:
-        return [*folders, Path.home() / ".cache" / "placer"]
-    except RuntimeError:  # a user without a home
-        return folders
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether this user can write there and others cannot: machine code is run as it is found."""
-    found = folder.lstat()
-    others = stat.S_IWGRP | stat.S_IWOTH
-    is_own = found.st_uid == os.getuid() and not found.st_mode & others
-    return stat.S_ISDIR(found.st_mode) and is_own and os.access(folder, os.W_OK | os.X_OK)
-
-
-@functools.cache
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Removed when this process ends."""
-    return tempfile.TemporaryDirectory(prefix="placer-code-", ignore_cleanup_errors=True)
+    return cache_folder(f"code-{_code_version()}", os.environ.get("NUMBA_CACHE_DIR"))
 
 
 def _code_version() -> str:

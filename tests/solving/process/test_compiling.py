@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from small_problems import tangle
 
+from placer.files import temporary_cache
 from placer.problem.placement_problem import PlacementProblem
 from placer.processes import run_task
 from placer.solving.peaks.problem import to_peak_problem
@@ -37,7 +38,7 @@ from placer.solving.warm_up import sample_lifetimes
 @pytest.fixture
 def anew() -> Iterator[None]:
     """Folders are looked for as in a new process."""
-    caches = (compiling._begin, compiling._code_folder, compiling._temporary_folder)
+    caches = (compiling._begin, compiling._code_folder, temporary_cache)
     for cached in caches:
         cached.cache_clear()
     yield
