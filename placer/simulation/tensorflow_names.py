@@ -83,9 +83,7 @@ def find_tensorflow() -> InstalledTensorFlow:
             f"this TensorFlow was built for CUDA {major[1]}; GPUs are simulated for CUDA "
             f"{' and '.join(map(str, _LIBRARIES))}"
         )
-    return InstalledTensorFlow(
-        folder=folder, libraries=(*libraries, f"libcudnn.so.{cudnn[1]}")
-    )
+    return InstalledTensorFlow(folder=folder, libraries=(*libraries, f"libcudnn.so.{cudnn[1]}"))
 
 
 def _functions(path: Path) -> Iterator[bytes]:

@@ -40,7 +40,9 @@ def test_tensorflow_lists_the_cards(devices: str) -> None:
     assert [int(row[1]) for row in found] == [gpu.memory_limit_bytes // MIB for gpu in expected]
     names = [gpu.model or "Simulated GPU" for gpu in expected]
     assert [row[2] for row in found] == names
-    assert [row[3].rstrip("a") for row in found] == [gpu.compute_capability or "8.0" for gpu in expected]
+    assert [row[3].rstrip("a") for row in found] == [
+        gpu.compute_capability or "8.0" for gpu in expected
+    ]
 
 
 PROGRAMS = """
@@ -121,7 +123,12 @@ def test_after_tensorflow_it_is_too_late(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_cannot_be_simulated_is_told() -> None:
     """No GPU, too many, unknown models and several tasks are errors of usage."""
-    for devices in ("CPU:4GiB", "65xT4", "2xT5", "/job:a/task:0/GPU:0=1GiB,/job:a/task:1/GPU:0=1GiB"):
+    for devices in (
+        "CPU:4GiB",
+        "65xT4",
+        "2xT5",
+        "/job:a/task:0/GPU:0=1GiB,/job:a/task:1/GPU:0=1GiB",
+    ):
         with pytest.raises(UsageError):
             read_cards(devices)
 

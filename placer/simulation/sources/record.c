@@ -76,11 +76,9 @@ static void begin(void) {
 
 static void end(void) { pthread_mutex_unlock(&lock); }
 
-/* Where the name of the op of this thread lies in `names`; the same name has one place. */
-static uint32_t current_name(void) {
+/* Where a name lies in `names`; the same name has one place. */
+static uint32_t name_of(const char *text, uint32_t length) {
     uint64_t hash = 1469598103934665603ull; /* FNV-1a */
-    const char *text;
-    uint32_t length = (uint32_t)current_op(&text);
     if (!length) return 0;
     for (uint32_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211ull;
     uint32_t slot = (uint32_t)(hash >> 20) % NAMES;
@@ -95,6 +93,12 @@ static uint32_t current_name(void) {
         return index_->of_name[slot].at;
     }
     return 0;
+}
+
+static uint32_t current_name(void) {
+    const char *text;
+    uint32_t length = (uint32_t)current_op(&text);
+    return name_of(text, length);
 }
 
 static uint32_t home_of(uint64_t address) { return (uint32_t)((address >> 8) * 0x9E3779B97F4A7C15ull >> 40) % INDEX; }
@@ -215,13 +219,31 @@ void note_part_refused(const struct card *card, uint64_t asked) {
     end();
 }
 
-/* What was read back last: the op that a program waits for, where it waits for a value. */
+/* What was read back last: the op that made it, for which a program may wait in vain. */
 void note_read(const void *address) {
-    struct block block;
-    if (!block_at(address, &block)) return;
+    if (!block_at(address, NULL)) return;
     begin();
+    uint32_t place = index_->of_address[slot_of((uint64_t)address)];
     record->reads++;
-    record->last_read_name = current_name();
+    if (place) record->last_read_name = record->live[place - 1].name;
+    end();
+}
+
+/* Gives what lies at an address another name, now and where it was written down: a variable's, which
+ * only Python knows (hook/sitecustomize.py). */
+void placer_name_holding(const void *address, const char *text) {
+    begin();
+    uint32_t place = index_->of_address[slot_of((uint64_t)address)];
+    uint32_t name = place ? name_of(text, (uint32_t)strlen(text)) : 0;
+    if (name) {
+        struct holding *held = &record->live[place - 1];
+        struct card_record *of = &record->card[held->card];
+        struct moment *moments[] = {&of->peak, &of->refused};
+        held->name = name;
+        for (int which = 0; which < 2; which++)
+            for (uint32_t i = 0; i < moments[which]->count; i++)
+                if (moments[which]->held[i].order == held->order) moments[which]->held[i].name = name;
+    }
     end();
 }
 

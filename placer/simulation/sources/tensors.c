@@ -176,6 +176,7 @@ static void reduce_rows(const char *name, const char *after, unsigned blocks, vo
         set_element(ARGUMENT(char *, 1), type, row, reduced(ARGUMENT(char *, 0), type, operation, (size_t)row * columns, 1, columns));
 }
 static void reduce_columns(const char *name, const char *after, unsigned blocks, void **arguments) {
+    (void)name;
     char type = *after;
     enum operation operation = operation_of(after);
     int rows = ARGUMENT(int, 2), columns = ARGUMENT(int, 3);
