@@ -63,7 +63,7 @@ def _leave_xla_out() -> None:
     from importlib.machinery import PathFinder
 
     class Finder(MetaPathFinder):
-        def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        def find_spec(self, name: str, path: Any = None, *_: Any) -> Any:
             if name != "keras.src.trainers.trainer":
                 return None
             spec = PathFinder.find_spec(name, path)
