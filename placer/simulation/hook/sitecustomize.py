@@ -7,6 +7,7 @@ Python knows.  A ``sitecustomize`` of the user's own runs as it would have witho
 import atexit
 import faulthandler
 import gc
+import importlib
 import os
 import sys
 from typing import Any
@@ -17,7 +18,7 @@ def _run_the_users_own() -> None:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     this = sys.modules.pop("sitecustomize", None)
     try:
-        import sitecustomize  # noqa: F401 (the next one on the path)
+        importlib.import_module("sitecustomize")  # the next one on the path
     except ImportError:
         if this is not None:
             sys.modules["sitecustomize"] = this
