@@ -1,1 +1,1 @@
-"""What makes a step fit: recomputation, swapping, orders."""
+"""A placed step is made to fit: recomputation, swapping, orders."""

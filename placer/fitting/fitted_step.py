@@ -1,4 +1,4 @@
-"""How a step is to fit, and what it becomes."""
+"""Records: the means by which a step is to fit, and the step that it becomes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Floor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedStep:
-    """What a step becomes, and what that is predicted to take.
+    """The step that a placed step becomes, with the bytes and seconds predicted of it.
 
-    ``over_bytes`` is what the devices need beyond their caps, of those that do.  ``step_seconds``
-    and ``free_seconds`` are those of the step and of the original one.  ``floors`` has what no
-    rewriting gets below, by device; ``is_cut`` says that the clock ended it.
+    ``over_bytes`` has the bytes that devices need beyond their caps, of those that do.
+    ``step_seconds`` and ``free_seconds`` are those of the step and of the original one.  ``floors``
+    has the bytes that no rewriting gets below, by device; ``is_cut`` says that the clock ended it.
     """
 
     rewriting: Rewriting = NO_REWRITING
@@ -67,7 +67,7 @@ class FittedStep:
 
     @property
     def extra_seconds(self) -> float:
-        """What the step takes longer."""
+        """The seconds that the step takes longer."""
         return self.step_seconds - self.free_seconds
 
     @property

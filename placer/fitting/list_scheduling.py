@@ -25,7 +25,7 @@ from placer.prediction.step.step_layout import Effect, StepLayout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSchedule:
-    """How the least budget is found."""
+    """Limits of the bisection for the least budget."""
 
     small_bytes: int = 1024  # scalars and shapes, read by what only takes memory
     longest: int = 16  # ops in a chain that only takes memory
@@ -115,8 +115,8 @@ class _Task:
 
 
 def _only_takes(layout: StepLayout) -> list[bool]:
-    """Of every op: does it allocate, need nothing that is fed, and read nothing that could be
-    freed but what a few such ops made for it alone?"""
+    """Whether each op only takes memory: it allocates, needs nothing that is fed, and reads nothing
+    that could be freed but what a few such ops made for it alone."""
     lasting = (Effect.RESIDENT, Effect.READ_VARIABLE)
     steps = [_SCHEDULE.longest] * len(layout.names)
     for op, inputs in enumerate(layout.inputs):
@@ -194,7 +194,7 @@ class _Schedule:
         return chosen
 
     def _needed(self, op: int) -> Iterator[int]:
-        """What has to run with ``op``, itself last."""
+        """The ops that have to run with ``op``, itself last."""
         for other in self.held_back[op]:
             if not self.has_run[other]:
                 yield from self._needed(other)
@@ -226,7 +226,7 @@ class _Schedule:
                     self.trials[other] = self._try(other)
 
     def _try(self, op: int) -> tuple[int, int, list[int]]:
-        """What running ``op`` takes in the end, what it takes meanwhile, and that by memory."""
+        """The bytes that running ``op`` takes in the end, at most meanwhile, and that by memory."""
         memory, before = self.memory, list(self.memory.live)
         mark = memory.mark()
         hills = [0] * len(before)

@@ -22,7 +22,7 @@ from placer.prediction.memory.timelines import Changes, StepMemory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescentSchedule:
-    """How far moves are tried."""
+    """Limits of the moves that are tried."""
 
     ops_in_all: int = 1_000_000  # followed over all tries: a second or two
     most_moments: int = 8  # from each order: the fullest one of so many stretches over the budget
@@ -77,7 +77,7 @@ class _Descent:
             self.place[op] = place
 
     def _in_use(self, order: Sequence[int]) -> dict[str, list[int]]:
-        """What is in use at every moment, by device."""
+        """The bytes in use at every moment, by device."""
         self.left -= len(order)
         simulation = Changes(self.step.layout, order, self.step.device_names, None)
         simulation.run()

@@ -44,7 +44,7 @@ _Key = tuple[int, int, str]
 _ARRIVES, _ENDS = 0, 1
 
 _CLEARLY = 0.99
-"""Of the step as it comes: what gains less is not worth holding ops back."""
+"""Share of the step as it comes; a smaller gain is not worth holding ops back."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,7 +146,7 @@ def _arrivals(
 
 
 def _schedule(segments: Mapping[_Key, _Segment], workers: Sequence[str]) -> dict[str, list[_Key]]:
-    """What each of the ``workers`` runs one after the other; other devices take all that comes."""
+    """The segments that each of the ``workers`` runs in turn; other devices take all that comes."""
     waiting = {key: segment.waiting for key, segment in segments.items()}
     arrival = dict.fromkeys(segments, 0.0)
     events = [(0.0, _ARRIVES, key) for key, count in waiting.items() if not count]

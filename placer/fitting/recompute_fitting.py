@@ -29,8 +29,8 @@ def fit_by_recomputation(trials: StepTrials, base: Base) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
-    """What came of one try: the ``step``, ``None`` if it is not worth a look; whether its sequence
-    ``keeps`` the budgets; the ``order`` of the graph; what that order is ``over`` the caps."""
+    """The result of one try: the ``step``, ``None`` if it cannot beat the best; whether its
+    sequence ``keeps`` the budgets; the ``order`` of the graph; the bytes ``over`` the caps."""
 
     step: FittedStep | None
     keeps: bool

@@ -29,7 +29,7 @@ _LARGEST = 2**48
 _BESIDE = ("first_bytes", "between_bytes", "again_bytes")
 
 _MOST_COMPUTATIONS = 16
-"""Of one node: it bounds how long a sequence can be."""
+"""Computations of one node; it bounds the length of a sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class RematerialisationProblem:
         return max(self.held_along(sequence), default=0)
 
     def held_along(self, sequence: Sequence[int]) -> list[int]:
-        """What is held at every step of ``sequence``.
+        """The bytes held at every step of ``sequence``.
 
         Raises ``ValueError`` as :meth:`peak_bytes` does.
         """
@@ -119,7 +119,7 @@ class RematerialisationProblem:
 
     @cached_property
     def _beside(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-        """What is held beside the outputs: while a node is first computed, by node; while others
+        """The bytes held beside the outputs: while a node is first computed, by node; while others
         are computed again, by the nodes that were computed so far; in addition then, by node."""
         between = self.beside("between_bytes")
         in_order = [*(between[node] for node in self.order), 0]
@@ -211,7 +211,7 @@ def _check_numbers(problem: RematerialisationProblem) -> None:
 
 
 def _check_between(problem: RematerialisationProblem) -> None:
-    """What is held between two nodes is held at the first of them, too."""
+    """Raises ``UsageError`` if more is held between two nodes than at the first of them."""
     if not problem.between_bytes:
         return
     first, held = problem.beside("first_bytes"), 0

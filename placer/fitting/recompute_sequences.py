@@ -1,4 +1,4 @@
-"""Which nodes to compute again so that a budget holds: sequences found at once.
+"""Sequences in which nodes are computed again so that a budget holds, found at once.
 
 Greedily: where most is held, some node that waits there is dropped and computed again right before
 it is read next, with what it reads itself if that is gone by then or without.
@@ -25,7 +25,7 @@ _LEAST_SECONDS_SHARE = 1e-6
 _DEEPEST = 12
 _LONGEST_PERIOD = 9
 _MOST_FLIPS = 2_000_000
-"""Of sets, or sequences, times nodes: a second or two."""
+"""Sets, or sequences, times nodes: a second or two."""
 
 _MOST_CHANGED = 4
 """Nodes at random, from the best set."""
@@ -36,7 +36,7 @@ _PATIENCE = 60
 
 @dataclass(slots=True, kw_only=True)
 class _Profile:
-    """Of a sequence: what is ``held`` at every step, and who reads the copy made there, by step."""
+    """The bytes ``held`` at every step of a sequence, and the ``readers`` of its copy."""
 
     held: list[int]
     readers: list[list[int]]
@@ -171,7 +171,7 @@ def _missing(
     reader: int,
     count: Sequence[int],
 ) -> list[int]:
-    """What ``node`` reads, and that reads, that is not held any more right before ``reader``."""
+    """The nodes that ``node`` reads, and those they read, that are gone right before ``reader``."""
     latest = {name: step for step, name in enumerate(sequence[:reader])}
     chain: list[int] = []
 

@@ -28,7 +28,7 @@ from placer.prediction.memory.roles import find_roles, is_update_type
 from placer.prediction.step.step_layout import Effect, StepLayout
 
 _SHARE = 0.99
-"""Of the bytes that wait for the backward pass: what the nodes have."""
+"""Share of the bytes that wait for the backward pass, which the nodes have."""
 
 _MOST_NODES = 250
 """That write something: the smallest tensors are kept where there would be more."""
@@ -249,7 +249,7 @@ class StepReduction:
         return stages
 
     def _seconds(self, stages: Sequence[Stage]) -> Iterable[float]:
-        """Of each node once, and of all other ops in the stage that they are in."""
+        """The seconds of every stage: its node once, and all other ops in it."""
         in_chains = {op for stage in stages for op in stage.chain}
         ends = [*(stage.start for stage in stages[1:]), len(self.order)]
         for stage, end in zip(stages, ends, strict=True):
@@ -285,8 +285,8 @@ class StepReduction:
 
 
 class _Held(Simulation):
-    """What is in the memory of the device beside the outputs of nodes: at every place of the order
-    (``beside``), and before it, when the last op is done (``between``)."""
+    """The bytes in the memory of the device beside the outputs of nodes: at every place of the
+    order (``beside``), and before it, when the last op is done (``between``)."""
 
     def __init__(self, reduction: StepReduction) -> None:
         super().__init__(reduction.layout, reduction.order)

@@ -130,8 +130,8 @@ class RewritingPlanner:
         return True
 
     def _trigger(self, owner: int, start: int, roots: Sequence[int]) -> str:
-        """What runs late enough: the latest input, of the backward pass, of the op that reads what
-        ``owner`` writes first from ``start`` on; else what ran last before that."""
+        """The op that a recomputation waits for: the latest input, of the backward pass, of the
+        first op from ``start`` on that reads what ``owner`` writes; else the op before that."""
         layout = self.layout
         written = set(layout.outputs[owner])
         readers = (
@@ -150,8 +150,8 @@ class RewritingPlanner:
         return next(self._ran_before(start, device), "")
 
     def _ran_before(self, start: int, device: str) -> Iterator[str]:
-        """What writes something that is not small before the place ``start``, the last one first:
-        it says how far the step is."""
+        """The ops before the place ``start`` that write something that is not small, the last one
+        first: they say how far the step is."""
         layout = self.layout
         for op in reversed(self.order[:start]):
             if (

@@ -101,7 +101,7 @@ def _large_buffers(
 
 
 class _Waits:
-    """Which ops have to be done before which one begins, by place in the order.
+    """The ops that have to be done before each one begins, by place in the order.
 
     Sets of places are whole numbers, a bit a place.
     """

@@ -83,7 +83,7 @@ def _hold_order(trials: StepTrials, base: Base) -> bool:
 
 
 def _floors(trials: StepTrials) -> dict[str, Floor]:
-    """What no rewriting gets below."""
+    """The bytes that no rewriting gets below."""
     released = _joins(trials.graph) if RELEASE in trials.request.means else ()
     rewriting = Rewriting(released=released)
     step = trials.step(rewrite_graph(trials.graph, rewriting), rewriting)

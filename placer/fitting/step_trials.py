@@ -1,4 +1,4 @@
-"""What is tried to make one placed step fit: what each try is predicted to take, and the best."""
+"""The tries to make one placed step fit: the prediction of each, and the best."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitSchedule:
-    """How budgets are tried."""
+    """The budgets that are tried, and the edges."""
 
     most_budgets: int = 8
     least_budgets: int = 6  # however long that takes
@@ -56,7 +56,7 @@ class Base:
         return [self.step.layout.names[op] for op in self.order]
 
     def peaks(self) -> dict[str, int]:
-        """What every device holds at most along the order."""
+        """The most bytes that every device holds along the order."""
         return self.step.peaks(self.names)
 
 
@@ -90,7 +90,7 @@ class StepTrials:
         self.schedule = SCHEDULE
 
     def judge(self, rewriting: Rewriting, edges: Sequence[ControlEdge]) -> FittedStep:
-        """What is predicted of the step."""
+        """The step with its prediction."""
         graph = add_control_edges(rewrite_graph(self.graph, rewriting), edges)
         costs, placement = self.completed(graph, rewriting)
         with_needs = self.request.with_needs
@@ -148,7 +148,7 @@ class StepTrials:
         return over
 
     def step(self, graph: OpGraph, rewriting: Rewriting) -> StepMemory:
-        """What ``graph``, rewritten so, holds along its orders."""
+        """The memory of ``graph``, rewritten so, along its orders."""
         costs, placement = self.completed(graph, rewriting)
         own = {name: placement[name] for name in graph.ops}
         return StepMemory(graph, costs, own, self.names, self.host)
@@ -197,12 +197,12 @@ class StepTrials:
         return [[op for _, op, _ in edges] for edges in prepared.successors]
 
     def low_peak(self, base: Base) -> float:
-        """How full the order leaves the fullest device."""
+        """The peak of the fullest device along the order, as a share of its cap."""
         peaks = base.peaks()
         return max(peaks[name] / max(self.caps[name], 1) for name in self.names)
 
     def room(self, step: StepMemory) -> dict[str, int]:
-        """What the caps leave beside what is resident."""
+        """The bytes that the caps leave beside what is resident."""
         return {
             name: int((self.caps[name] - step.resident_bytes(name)) / self.padding[name])
             for name in self.names
@@ -228,7 +228,7 @@ class StepTrials:
         }
 
     def planner(self, base: Base, reductions: Reductions) -> RewritingPlanner:
-        """What makes a rewriting of what is decided on the ``reductions`` of ``base``."""
+        """The planner that rewrites ``base`` by what is decided on its ``reductions``."""
         some = next(iter(reductions.values()))
         layout, fixed = base.step.layout, base.rewriting.changed
         return RewritingPlanner(base.graph, layout, some.order, some.is_forward, fixed)

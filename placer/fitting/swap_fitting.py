@@ -33,7 +33,7 @@ def fit_by_swaps(trials: StepTrials, base: Base) -> None:
 
 
 def fit_by_both(trials: StepTrials, base: Base) -> None:
-    """What hidden swaps leave is computed again, then what is still too much is swapped."""
+    """Computes again as much as hidden swaps leave too much, then swaps the rest."""
     budgets = trials.full(base)
     reductions, left = trials.reductions(base, base.order, budgets), _host_room(trials, base)
     if trials.host in budgets or min(budgets.values()) <= 0:
@@ -71,6 +71,6 @@ def _plan_swaps(
 
 
 def _host_room(trials: StepTrials, base: Base) -> int:
-    """What the host has left."""
+    """The bytes that the host has left."""
     left = trials.caps[trials.host] - base.peaks()[trials.host]
     return int(left / trials.padding[trials.host])

@@ -1,4 +1,4 @@
-"""Which tensors wait on the host, and when they are copied there and back.
+"""Tensors that wait on the host, and when they are copied there and back.
 
 Along an order of the ops, one tensor after the other is taken off the device where that is fullest,
 the one that relieves most for the least extra time.
@@ -34,13 +34,13 @@ from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.step_layout import Effect
 
 _LEAST_SHARE = 0.002
-"""Of the budget: smaller tensors stay."""
+"""Share of the budget; smaller tensors stay."""
 
 _MOST_CANDIDATES = 40
 """The largest tensors that wait where the device is fullest."""
 
 _LEAST_SECONDS_SHARE = 1e-6
-"""Of the step: what takes less takes nothing."""
+"""Share of the step; a shorter wait counts as this."""
 
 _MOST_TRIES = 4
 """To begin a copy back earlier, until it is there in time."""
@@ -138,7 +138,7 @@ class SwapPlanner:
         return tuple(self.swaps.values())
 
     def _candidates(self) -> Iterator[tuple[PlannedSwap, float]]:
-        """What could be gone where most is held, or for longer, and what is then waited in all."""
+        """Swaps that relieve the fullest place, each with the seconds then waited in all."""
         fullest = max(range(len(self.held)), key=self.held.__getitem__)
         left = self.host_bytes - sum(swap.tensor.bytes for swap in self.swaps.values())
         waiting = []
@@ -179,13 +179,13 @@ class SwapPlanner:
         return range(swap.out, known.out), range(known.back, swap.back)
 
     def _relief(self, swap: PlannedSwap, excess: Sequence[int]) -> int:
-        """How much less is over the budget, summed over the places."""
+        """Bytes over the budget that the swap takes away, summed over the places."""
         size = swap.tensor.bytes
         parts = (excess[places.start : places.stop] for places in self._relieved(swap))
         return sum(sum(map(min, part, repeat(size))) for part in parts)
 
     def _times(self, changed: PlannedSwap) -> _Times:
-        """What the copies make computation wait with one swap ``changed``."""
+        """The waits of computation for copies with one swap ``changed``."""
         swaps = list({**self.swaps, changed.tensor.value: changed}.values())
         out_free = back_free = waited = 0.0
         done: dict[int, float] = {}
@@ -219,15 +219,15 @@ class SwapPlanner:
 def choose_swaps(
     step: StepMemory, reduction: StepReduction, cluster: Cluster, budget_bytes: int, host_bytes: int
 ) -> tuple[PlannedSwap, ...]:
-    """What waits on the host so that the device of ``reduction`` holds no more than the budget,
-    resident bytes aside, along its order."""
+    """The tensors that wait on the host so that the device of ``reduction`` holds no more than the
+    budget, resident bytes aside, along its order."""
     return _planner(step, reduction, cluster, budget_bytes, host_bytes, may_wait=True).run()
 
 
 def hidden_relief(
     step: StepMemory, reduction: StepReduction, cluster: Cluster, budget_bytes: int, host_bytes: int
 ) -> int:
-    """How much nearer to the budget it comes by copies that nothing waits for."""
+    """Bytes that it comes nearer to the budget by copies that nothing waits for."""
     planner = _planner(step, reduction, cluster, budget_bytes, host_bytes, may_wait=False)
     before = planner.over_bytes
     planner.run()
@@ -297,7 +297,7 @@ def _waiting(
 
 
 def _handed_on(reduction: StepReduction) -> Callable[[int, int], Iterator[int]]:
-    """Of a buffer and who reads it, the views in between."""
+    """Returns a function from a buffer and its reader to the views in between."""
     layout, roots = reduction.layout, reduction.roots
 
     def views(root: int, reader: int) -> Iterator[int]:
