@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from placer.solving.reduction.nets import merge_nets
-from placer.solving.reduction.unit_problem import Row, UnitProblem, numbered, with_room
+from placer.solving.reduction.unit_problem import Row, UnitProblem, merge_nets, numbered, with_room
 
 
 def merge_units(problem: UnitProblem, root_of: Sequence[int]) -> UnitProblem:

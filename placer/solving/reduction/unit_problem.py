@@ -10,7 +10,6 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
-from placer.solving.reduction.nets import merge_nets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,4 +258,23 @@ def with_room(
     return tuple(
         tuple([device for device in sorted(devices) if fits(unit, device)])
         for unit, devices in enumerate(allowed)
+    )
+
+
+def merge_nets(
+    tensors: Sequence[ProblemTensor], unit_of: Sequence[int]
+) -> tuple[ProblemTensor, ...]:
+    """The tensors between units: parallel ones summed, those within one unit or empty dropped."""
+    merged: dict[tuple[int, tuple[int, ...]], int] = {}
+    for tensor in tensors:
+        if tensor.bytes == 0:
+            continue
+        producer = unit_of[tensor.producer]
+        consumers = {unit_of[op] for op in tensor.consumers} - {producer}
+        if consumers:
+            key = (producer, tuple(sorted(consumers)))
+            merged[key] = merged.get(key, 0) + tensor.bytes
+    return tuple(
+        ProblemTensor(producer=producer, consumers=consumers, bytes=size)
+        for (producer, consumers), size in merged.items()
     )
