@@ -53,11 +53,13 @@ tests: setup
 fuzz: setup
 	PYTHONPATH=.:tests $(BIN)/python -m fuzzing $(FUZZ)
 
-# The same, and harm from outside: processes killed, two writers of one output, a full disk
+# The same, and harm from outside: processes killed, two writers of one output, a full disk, and
+# models that read, write or run what nobody asked for
 harm: fuzz
 	PYTHONPATH=.:tests $(BIN)/python -m fuzzing.kills
 	PYTHONPATH=.:tests $(BIN)/python -m fuzzing.two_writers
 	PYTHONPATH=.:tests $(BIN)/python -m fuzzing.full_disk
+	PYTHONPATH=.:tests $(BIN)/python -m fuzzing.hostile
 
 # The oldest and the newest that setup.cfg allows; see docs/versions.md.  ROWS=py3.12-tf2.20 for one
 versions: setup

@@ -50,7 +50,8 @@ def run(arguments: argparse.Namespace) -> None:
         from placer.application.placing.placed_programs import apply, clear
 
         if plan is None:
-            clear(arguments.model, arguments.output, force=arguments.force)
+            access = options.access_options(arguments)
+            clear(arguments.model, arguments.output, force=arguments.force, **access)
         else:
             apply(
                 arguments.model,

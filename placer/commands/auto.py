@@ -84,13 +84,7 @@ def _build(found: AutoResult, arguments: argparse.Namespace, plan_file: str) -> 
     from placer.application.placing.placed_programs import apply
     from placer.application.verifying.verification import verify
 
-    unsafe = arguments.allow_unsafe_keras
-    verify(arguments.model, found.plan, allow_unsafe_keras=unsafe).raise_for_mismatch()
-    apply(
-        arguments.model,
-        found.plan,
-        arguments.output,
-        force=arguments.force,
-        allow_unsafe_keras=unsafe,
-    )
+    access = options.access_options(arguments)
+    verify(arguments.model, found.plan, **access).raise_for_mismatch()
+    apply(arguments.model, found.plan, arguments.output, force=arguments.force, **access)
     found.plan.save(plan_file, force=arguments.force)

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
     if not plan.fits:
         _explain_conflict(plan, arguments)
         return
-    changes = options.cost_changes(arguments)
+    changes = options.plan_changes(arguments)
     with progress(f"explaining {arguments.plan}", arguments):
         found = explain(plan, arguments.op, arguments.model, **changes)
     show(found, arguments)
@@ -53,7 +53,7 @@ def _explain_conflict(plan: Plan, arguments: argparse.Namespace) -> None:
     """Prints why nothing fits, and what would."""
     from placer.questions.fixes import find_fixes
 
-    changes = options.cost_changes(arguments)
+    changes = options.plan_changes(arguments)
     with progress(f"explaining {arguments.plan}", arguments):
         fixes = find_fixes(plan, arguments.model, time_limit=arguments.time_limit, **changes)
     if arguments.format == "json":

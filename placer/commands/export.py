@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     with progress(f"exporting {arguments.plan}", arguments):
         if plan.placement:
-            plan = with_step(plan, arguments.model, **options.cost_changes(arguments))
+            plan = with_step(plan, arguments.model, **options.plan_changes(arguments))
         nodes, force = arguments.nodes, arguments.force
         known.write(plan, arguments.output, most_nodes=nodes, force=force)
     if not arguments.quiet:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any, TypedDict
+from typing import Any
 
 from placer.commands import option_values
+from placer.graph.program_source import Access
 
 FORMATS = ("text", "json")
 TABLE_FORMATS = ("text", "json", "csv", "markdown")
@@ -19,7 +20,9 @@ _TABLE = """
 --outputs A,B         tensors or ops to run; else of a MetaGraphDef its train_op and losses, of a
                       graph its sinks (but not what is left over: scores, gradients, summaries;
                       the report lists both)
---allow-unsafe-keras  load a Keras file although it runs code of its own (Lambda, custom classes)
+--allow-unsafe        load and run a file although it runs Python code of its own (a Keras Lambda,
+                      PyFunc), writes files, opens connections, or reads files outside its folder
+--follow-links        follow links that lead out of the model's folder (caches lay models out so)
 --batch-size N        binds unknown leading dimensions of inputs
 --shape NAME:32x128 * binds the shape of one input, or of any op (repeatable); a dimension may be
                       ? (as declared) or a name: --shape ids:BxT --shape mask:BxT --dim B=8 --dim
@@ -154,11 +157,20 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="plan.json of placer place")
     add(parser, "--model")
     add(parser, "--costs", help="measured op times, as for placer place")
+    add_access_options(parser)
 
 
 def add_choice_options(parser: argparse._ActionsContainer) -> None:
     """Adds what chooses the program in a file."""
-    add(parser, "--tag-set", "--signature", "--outputs", "--allow-unsafe-keras")
+    add(parser, "--tag-set", "--signature", "--outputs")
+    add_access_options(parser)
+
+
+def add_access_options(parser: argparse._ActionsContainer) -> None:
+    """Adds what a file may do."""
+    add(parser, "--allow-unsafe", "--follow-links")
+    old = "--allow-unsafe-keras"
+    parser.add_argument(old, dest="allow_unsafe", action="store_true", help=argparse.SUPPRESS)
 
 
 def add_device_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -275,13 +287,12 @@ def add_verbosity(parser: argparse._ActionsContainer) -> None:
     )
 
 
-class ChoiceOptions(TypedDict):
+class ChoiceOptions(Access):
     """What chooses the program in a file, as the pipeline names it."""
 
     tag_set: str | None
     signature: str | None
     outputs: tuple[str, ...] | None
-    allow_unsafe_keras: bool
 
 
 class BindingOptions(ChoiceOptions):
@@ -299,7 +310,7 @@ def choice_options(arguments: argparse.Namespace) -> ChoiceOptions:
         "tag_set": arguments.tag_set,
         "signature": arguments.signature,
         "outputs": tuple(option_values.split(arguments.outputs)) if arguments.outputs else None,
-        "allow_unsafe_keras": arguments.allow_unsafe_keras,
+        **access_options(arguments),
     }
 
 
@@ -332,9 +343,15 @@ def read_costs(path: str | None) -> Any:
     return MeasuredCosts.load(path)
 
 
-def cost_changes(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The costs of ``--costs`` in place of those that a plan was made with."""
-    return {} if arguments.costs is None else {"costs": read_costs(arguments.costs)}
+def plan_changes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of :func:`add_plan` that differ from what a plan was made with."""
+    costs = {} if arguments.costs is None else {"costs": read_costs(arguments.costs)}
+    return {**costs, **access_options(arguments)}
+
+
+def access_options(arguments: argparse.Namespace) -> Access:
+    """The options of :func:`add_access_options` as the pipeline names them."""
+    return {"allow_unsafe": arguments.allow_unsafe, "follow_links": arguments.follow_links}
 
 
 def device_options(arguments: argparse.Namespace) -> dict[str, str | None]:

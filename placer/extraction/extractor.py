@@ -35,7 +35,8 @@ def extract(
     shapes: Mapping[str, NamedShape] | None = None,
     dims: Mapping[str, int] | None = None,
     ragged: Mapping[str, NamedShape] | None = None,
-    allow_unsafe_keras: bool = False,
+    allow_unsafe: bool = False,
+    follow_links: bool = False,
     division: Division | None = None,
     splits: Mapping[str, int] | None = None,
     time_limit_seconds: float = TIME_LIMIT_SECONDS,
@@ -53,7 +54,8 @@ def extract(
     A file is read by a child process with a time limit, so that this process imports no
     TensorFlow and no file can bring it down.  Live sources are flattened here, and analysed by a
     child only if dimensions are unknown.  A Keras file that would run code of its own is refused
-    unless ``allow_unsafe_keras``.  With ``division`` the graph is that of the program in parts;
+    unless ``allow_unsafe``, a link that leads out of the model's folder unless ``follow_links``.
+    With ``division`` the graph is that of the program in parts;
     with ``splits`` variables of a file are split by rows into so many parts.  While the child
     infers shapes, ``meanwhile`` is called with the graph without them and without bodies.
 
@@ -77,7 +79,11 @@ def extract(
     # a file that the child can read, or something of this process
     if isinstance(source, str | os.PathLike):
         with local_model(
-            source, allow_unsafe_keras=allow_unsafe_keras, weights=False, splits=splits
+            source,
+            allow_unsafe=allow_unsafe,
+            follow_links=follow_links,
+            weights=False,
+            splits=splits,
         ) as model:
             size_bytes = model_file(model.path).stat().st_size
             found = ask(FileSource(path=str(model.path), choice=choice), size_bytes)

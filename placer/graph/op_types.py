@@ -64,9 +64,8 @@ TABLE_INITIALISERS = frozenset(
     | {"InitializeTableFromTextFileV2", "LookupTableImport", "LookupTableImportV2"}
     | {"InitializeTableFromDatasetV2"}
 )
-SAVERS = frozenset(
-    {"SaveV2", "Save", "SaveSlices", "RestoreV2", "Restore", "RestoreSlice", "MergeV2Checkpoints"}
-)
+RESTORES = frozenset({"RestoreV2", "Restore", "RestoreSlice"})
+SAVERS = RESTORES | {"SaveV2", "Save", "SaveSlices", "MergeV2Checkpoints"}
 
 READS = frozenset(
     {READ_VARIABLE, "ResourceGather", "ResourceGatherNd", "VarHandleOp", "VarIsInitializedOp"}

@@ -39,6 +39,14 @@ class ModelSource(TypedDict, total=False):
     splits: dict[str, int]
 
 
+class Access(TypedDict):
+    """What a model out of a file may do beside being read: run Python and touch files of others,
+    and lead out of its folder by links."""
+
+    allow_unsafe: bool
+    follow_links: bool
+
+
 class Bindings(TypedDict, total=False):
     """What unknown dimensions were bound to; of a name in ``dims`` there is its ``size``, and the
     axes (``of``) that it was given to; ``ragged`` are rows and mean lengths of ragged and sparse

@@ -33,9 +33,7 @@ def cost_ops(
     if costs == GRAPPLER:
         from placer.application.measuring.grappler_costs import grappler_seconds
 
-        by_type = grappler_seconds(
-            source, extraction, cluster, allow_unsafe_keras=wanted.allow_unsafe_keras
-        )
+        by_type = grappler_seconds(source, extraction, cluster, **wanted.access)
     else:
         by_type = _measured_seconds(extraction, costs)
     for device_type, seconds in by_type.items():

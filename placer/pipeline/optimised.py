@@ -68,7 +68,7 @@ def _optimised_facts(plan: Plan, workload: Workload) -> OptimisedFacts:
         plan.placement,
         plan.control_edges,
         plan.rewriting,
-        allow_unsafe_keras=wanted.allow_unsafe_keras,
+        **wanted.access,
     )
     with tempfile.TemporaryDirectory(prefix="placer-optimised-") as folder:
         path = Path(folder) / "optimised.pb"

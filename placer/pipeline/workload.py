@@ -103,7 +103,7 @@ def extract_program(
         shapes=wanted.shapes,
         dims=wanted.dims,
         ragged=wanted.ragged,
-        allow_unsafe_keras=wanted.allow_unsafe_keras,
+        **wanted.access,
         division=division,
         splits=wanted.splits,
         meanwhile=meanwhile,

@@ -13,6 +13,7 @@ from typing import Any, Literal, SupportsIndex, TypedDict, TypeVar
 from cost_models.tensor_size import MOST_ELEMENTS
 from placer.errors import UsageError, unknown_option
 from placer.graph.op_graph import Op
+from placer.graph.program_source import Access
 from placer.plan.measured_costs import Costs
 
 Sizes = tuple[int | str | None, ...]
@@ -21,6 +22,9 @@ AUTO, NEVER = "auto", "never"
 
 FIT_MEANS = ("release", "order", "recompute", "swap")
 """What may be done to a training step that does not fit."""
+
+NEVER_KEPT = ("allow_unsafe", "follow_links")
+"""Options that only the caller gives: a plan out of a file does not allow anything."""
 
 DeviceFunction = Callable[[Op], str]
 """From an op of the flat graph to a device string; ``""`` leaves it free."""
@@ -36,7 +40,8 @@ class Keywords(TypedDict, total=False):
     shapes: Mapping[str, Sizes] | None
     dims: Mapping[str, int] | None
     ragged: Mapping[str, Sizes] | None
-    allow_unsafe_keras: bool
+    allow_unsafe: bool
+    follow_links: bool
     max_memory: str | Mapping[int | str, int | str] | None
     reserve: str | None
     spill: Literal["auto", "never"]
@@ -82,8 +87,10 @@ class Options:
     """Sizes of named dimensions."""
     ragged: Mapping[str, Sizes] | None = None
     """Rows and mean lengths of ragged and sparse inputs; ``None`` rows are the batch."""
-    allow_unsafe_keras: bool = False
-    """Loads a Keras file although it runs code of its own."""
+    allow_unsafe: bool = False
+    """Loads and runs a file although it runs code of its own or touches files of others."""
+    follow_links: bool = False
+    """Follows links that lead out of a model's folder."""
     max_memory: str | Mapping[int | str, int | str] | None = None
     """Caps by device (a number is a GPU): ``"8GiB"``, or bytes."""
     reserve: str | None = None
@@ -155,6 +162,11 @@ class Options:
     def most_slowdown(self) -> float | None:
         """``max_slowdown`` as a share; ``None`` if there is no limit."""
         return read_share(self.max_slowdown)
+
+    @property
+    def access(self) -> Access:
+        """What the model may do, as keyword arguments of what reads and runs it."""
+        return Access(allow_unsafe=self.allow_unsafe, follow_links=self.follow_links)
 
     @property
     def fit_means(self) -> tuple[str, ...]:
@@ -279,6 +291,7 @@ def require_options(names: Iterable[str]) -> None:
 def describe_request(devices: str | Path, wanted: Options) -> dict[str, Any]:
     """The devices and all options that are not their defaults, as JSON holds them.
 
+    What was allowed (:data:`NEVER_KEPT`) is left out.
     Of costs only the path (or ``"grappler"``) can be kept: ``"given"`` stands for others, and for
     a device function.
     """
@@ -286,7 +299,7 @@ def describe_request(devices: str | Path, wanted: Options) -> dict[str, Any]:
     request: dict[str, Any] = {"devices": str(devices)}
     for item in fields(Options):
         value = getattr(wanted, item.name)
-        if value == getattr(defaults, item.name):
+        if item.name in NEVER_KEPT or value == getattr(defaults, item.name):
             continue
         if item.name == "device_function":
             value = "given"
@@ -309,10 +322,11 @@ def _device_key(key: int | str) -> str:
     return f"GPU:{key}" if isinstance(key, int) else key
 
 
-def requested_options(request: Mapping[str, Any]) -> Options:
-    """The options that :func:`describe_request` described."""
-    known = {item.name for item in fields(Options)}
-    values = {key: value for key, value in request.items() if key in known}
+def requested_options(request: Mapping[str, Any], **changes: Any) -> Options:
+    """The options that :func:`describe_request` described, with ``changes`` of the caller."""
+    known = {item.name for item in fields(Options)}.difference(NEVER_KEPT)
+    kept = {key: value for key, value in request.items() if key in known}
+    values = {**kept, **changes}
     for key in ("outputs", "keep_together"):
         if key in values:
             values[key] = tuple(values[key])

@@ -187,9 +187,13 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
             "with this version"
         )
     require_options(changes)
+    if source is plan.model["path"] and "://" in source:
+        raise UsageError(
+            f"the model of the plan is on another machine: name it with --model {source}"
+        )
     if source == plan.model["path"] and "://" not in source and not os.path.exists(source):
         raise UsageError(f"the model of the plan is not at {source}: name it with --model MODEL")
-    workload = prepare(source, devices, requested_options({**plan.request, **changes}))
+    workload = prepare(source, devices, requested_options(plan.request, **changes))
     found, known = workload.graph.fingerprint, plan.model["fingerprint"]
     if found != known:
         raise UsageError(

@@ -201,7 +201,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
     argv += " --keep-colocation --optimised --fit recompute --max-slowdown 30%"
     argv += " --split-tables users=4,items=2"
     argv += " --time-limit 5 --work-limit 7 --seed 3 --order memory --micro-batches 4"
-    argv += " --allow-unsafe-keras --shape z:Bx?x3 --dim B=8 --ragged ids=?x50"
+    argv += " --allow-unsafe-keras --follow-links --shape z:Bx?x3 --dim B=8 --ragged ids=?x50"
     argv = argv.replace("y::", "scope/y:")
     assert main(argv.split()) == 0
     ((source, devices, options),) = pipeline.calls
@@ -214,7 +214,8 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         "shapes": {"x": (32, 128), "scope/y": (), "z": ("B", None, 3)},
         "dims": {"B": 8},
         "ragged": {"ids": (None, 50)},
-        "allow_unsafe_keras": True,
+        "allow_unsafe": True,
+        "follow_links": True,
         "trip_count": None,
         "costs": None,
         "max_memory": "GPU:0=1GiB,CPU:0=2GiB",

@@ -55,7 +55,8 @@ def test_verify_passes_everything_on(application, capsys):
         "memory": True,
         "tag_set": None,
         "signature": "s",
-        "allow_unsafe_keras": False,
+        "allow_unsafe": False,
+        "follow_links": False,
         "outputs": None,
     }
     assert "every difference is explained" in capsys.readouterr().out
@@ -137,7 +138,9 @@ def test_a_moved_op_exits_8_if_strict_and_is_recorded_if_soft(application, capsy
 def test_apply_clears_and_rehearses(application, capsys):
     """--clear needs no plan; --rehearse and --fallback reach the application."""
     assert main(["apply", "model", "--clear", "-o", "bare"]) == 0
-    assert application.calls == [(("model", "bare"), {"force": False})]
+    assert application.calls == [
+        (("model", "bare"), {"force": False, "allow_unsafe": False, "follow_links": False})
+    ]
     assert "Program without devices written to bare" in capsys.readouterr().out
     argv = "apply model plan.json -o placed --rehearse --fallback strict"
     assert main(argv.split()) == 0

@@ -1,8 +1,8 @@
 """The process behind :class:`fuzzing.cases.WarmProcess`: one fork per line of its input.
 
 The fork runs ``placer.__main__.main``; where that starts the process that reads a model or a trace,
-it is another fork instead of another interpreter.  Everything else is the product's own: its
-limits, its exit codes, its clean-up.
+or runs one, it is another fork instead of another interpreter.  Everything else is the product's
+own: its limits, its exit codes, its clean-up.
 """
 
 from __future__ import annotations
@@ -128,13 +128,15 @@ def serve() -> None:
     import tensorflow  # noqa: F401
 
     import placer.pipeline.pipeline  # noqa: F401
-    from placer.application.measuring import traces
+    from placer.application.measuring import profiling, traces
+    from placer.application.verifying import verification_process
     from placer.extraction.process import child_process
 
     child_process.Child = WarmChild
-    traces.run_task = lambda task, request, seconds, environment: WarmChild(environment).ask(
-        task, request, seconds
-    )
+    for module in (traces, profiling, verification_process):
+        module.run_task = lambda task, request, seconds, environment: WarmChild(environment).ask(
+            task, request, seconds
+        )
     for line in sys.stdin:
         arguments, folder = json.loads(line)
         answers.write(as_line(run_case(arguments, Path(folder))) + "\n")

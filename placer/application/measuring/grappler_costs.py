@@ -42,11 +42,12 @@ class CostRequest:
 
 
 def grappler_seconds(
-    source: Any, extraction: Extraction, cluster: Cluster, *, allow_unsafe_keras: bool = False
+    source: Any, extraction: Extraction, cluster: Cluster, **access: bool
 ) -> dict[str, dict[str, float]]:
     """Grappler's seconds of one execution by device type and op, for the devices of ``cluster``.
 
-    The first device of each type stands for all of it.  Raises :class:`UsageError` for a live
+    The first device of each type stands for all of it; ``access`` is ``allow_unsafe`` and
+    ``follow_links``.  Raises :class:`UsageError` for a live
     program (it must be in a file), :class:`PlacerError` if this TensorFlow has no Grappler or
     Grappler refuses the graph.
     """
@@ -55,9 +56,7 @@ def grappler_seconds(
     # the program as it was extracted, on one device of each type
     devices = {device.type: device for device in reversed(cluster.devices)}
     splits = extraction.model.get("splits")
-    with local_model(
-        source, allow_unsafe_keras=allow_unsafe_keras, weights=False, splits=splits
-    ) as local:
+    with local_model(source, weights=False, splits=splits, **access) as local:
         request = CostRequest(
             path=os.fspath(local.path),
             choice=choice_of(extraction.model),
@@ -149,6 +148,7 @@ def meta_graph(program: Any, bindings: Bindings, placement: Mapping[str, str]) -
 
     from placer.application.running.generated_inputs import bound_shapes
     from placer.extraction.graph_defs.protobufs import fill_shape
+    from placer.extraction.graph_defs.pure_ops import withhold_kernels
 
     meta_graph = meta_graph_pb2.MetaGraphDef()
     meta_graph.graph_def.CopyFrom(program.graph_def)
@@ -158,6 +158,7 @@ def meta_graph(program: Any, bindings: Bindings, placement: Mapping[str, str]) -
         node.device = placement[node.name]
         if node.name in shapes and "shape" in node.attr:
             fill_shape(node.attr["shape"].shape, shapes[node.name])
+    withhold_kernels(meta_graph.graph_def)  # Grappler computes constants
     fetched = meta_graph.collection_def["train_op"]
     fetched.node_list.value.extend([*program.output_ops, *program.targets])
     return meta_graph

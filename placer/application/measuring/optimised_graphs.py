@@ -65,11 +65,11 @@ def optimise(
     control_edges: Sequence[tuple[str, str]] = (),
     rewriting: Rewriting = NO_REWRITING,
     *,
-    allow_unsafe_keras: bool = False,
     time_limit_seconds: float = 600.0,
+    **access: bool,
 ) -> OptimisedGraph:
     """What TensorFlow makes of the program in ``source``, rewritten, with ``control_edges``, and
-    placed by ``placement`` on ``cluster``.
+    placed by ``placement`` on ``cluster``; ``access`` is ``allow_unsafe`` and ``follow_links``.
 
     Raises :class:`UsageError` for a live program (it must be in a file) or one in parts,
     :class:`PlacerError` if this TensorFlow has no Grappler or Grappler refuses the graph.
@@ -81,9 +81,7 @@ def optimise(
     if "division" in extraction.model:
         raise UsageError("what TensorFlow makes of a batch in parts is not known: leave one out")
     splits = extraction.model.get("splits")
-    with local_model(
-        source, allow_unsafe_keras=allow_unsafe_keras, weights=False, splits=splits
-    ) as local:
+    with local_model(source, weights=False, splits=splits, **access) as local:
         request = OptimiseRequest(
             path=os.fspath(local.path),
             choice=choice_of(extraction.model),
@@ -179,8 +177,10 @@ def optimise_graph(
     from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
     from placer.application.devices.graph_optimisers import switch_memory_optimiser_off
+    from placer.extraction.graph_defs.pure_ops import restore_kernels, withhold_kernels
 
     meta_graph = meta_graph_pb2.MetaGraphDef(graph_def=graph_def)
+    withhold_kernels(meta_graph.graph_def)  # Grappler computes constants
     for node in meta_graph.graph_def.node:
         if _LOWERED in node.attr:
             node.attr[_LOWERED].b = False
@@ -191,6 +191,8 @@ def optimise_graph(
     described = [named_device(*device) for device in devices]
     try:
         cluster = grappler_cluster.Cluster(devices=described)
-        return tf_optimizer.OptimizeGraph(config, meta_graph, verbose=False, cluster=cluster)
+        optimised = tf_optimizer.OptimizeGraph(config, meta_graph, verbose=False, cluster=cluster)
     except Exception as error:
         raise PlacerError(f"Grappler cannot optimise this graph: {error}"[:800]) from error
+    restore_kernels(optimised)
+    return optimised

@@ -70,12 +70,12 @@ def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
     """Measured times of every op of the model in ``source``, and of its step.
 
     ``options`` are those of :class:`ProfileOptions`, and ``tag_set``, ``signature``, ``outputs``,
-    ``dims`` and ``allow_unsafe_keras``.  Inputs and weights are made up.
+    ``dims``, ``allow_unsafe`` and ``follow_links``.  Inputs and weights are made up.
 
     Raises :class:`UsageError` for a wrong option, :class:`ModelError` for a model that cannot be
     read or does not run here, :class:`PlacerError` at the time limit.
     """
-    choice, allow_code, shapes, ragged = pop_program_options(options)
+    choice, access, shapes, ragged = pop_program_options(options)
     known = [item.name for item in fields(ProfileOptions)]
     for name in options:
         if name not in known:
@@ -83,8 +83,9 @@ def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
     wanted = ProfileOptions(shapes=shapes, ragged=ragged, **options)
     if wanted.steps < 1 or wanted.threads < 1:
         raise UsageError("a profile needs at least one step and one thread")
-    with local_model(source, allow_unsafe_keras=allow_code, weights=False) as model:
-        request = os.fspath(model.path), choice, wanted
+    with local_model(source, weights=False, runs=True, **access) as model:
+        folder = None if access["allow_unsafe"] else model.folder
+        request = os.fspath(model.path), choice, wanted, folder
         limit = wanted.time_limit_seconds
         outcome = run_task(f"{__name__}:measure", request, limit, _environment(wanted))
     if outcome.ending is Ending.LATE:
@@ -107,17 +108,22 @@ def _environment(wanted: ProfileOptions) -> dict[str, str]:
     }
 
 
-def measure(request: tuple[str, ProgramChoice, ProfileOptions], _: Tell) -> MeasuredCosts:
-    """The measurement of the program in a file, in this process."""
+def measure(
+    request: tuple[str, ProgramChoice, ProfileOptions, str | None], _: Tell
+) -> MeasuredCosts:
+    """The measurement of the program in a file, in this process; with the ``folder`` of the file
+    the program may do nothing but compute."""
     import tensorflow as tf
 
     from placer.application.running.generated_inputs import input_values
     from placer.application.running.program_runs import invent_state, switch_optimisers_off
+    from placer.application.running.run_starts import graph_start
+    from placer.application.running.unsafe_ops import disarm, require_harmless
     from placer.extraction.flat_program import describe
     from placer.extraction.reading.loading import load_program
 
     # the program, and values for its inputs
-    path, choice, wanted = request
+    path, choice, wanted, folder = request
     program = load_program(path, **choice)
     bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
     if wanted.ragged:
@@ -137,9 +143,12 @@ def measure(request: tuple[str, ProgramChoice, ProfileOptions], _: Tell) -> Meas
         with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
             graph_def = copied(program.graph_def)
             map_graph_devices(graph_def, lambda _: "")
+            ends = (*program.output_ops, *program.targets)
+            if folder is not None:
+                reached = require_harmless(graph_def, [graph_start(ends, feeds)], folder)
+                disarm(graph_def, reached)
             tf.graph_util.import_graph_def(graph_def, name="")
             invent_state(session, graph)
-            ends = (*program.output_ops, *program.targets)
             targets = [graph.get_operation_by_name(name) for name in ends]
             seconds, traces = _steps(session, targets, feeds, wanted.steps)
     except tf.errors.OpError as error:

@@ -7,15 +7,17 @@ from typing import Any, NamedTuple
 
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.shapes.binding import resolve_shapes
+from placer.graph.program_source import Access
 
 Dims = Mapping[str, tuple[int | None, ...]]
 
 
 class ProgramOptions(NamedTuple):
-    """``choice`` names the program; ``shapes`` and ``ragged`` bind inputs by name."""
+    """``choice`` names the program, ``access`` is what it may do; ``shapes`` and ``ragged`` bind
+    inputs by name."""
 
     choice: ProgramChoice
-    allow_unsafe_keras: bool
+    access: Access
     shapes: Dims
     ragged: Dims
 
@@ -30,7 +32,10 @@ def pop_program_options(options: dict[str, Any]) -> ProgramOptions:
         signature=options.pop("signature", None),
         outputs=options.pop("outputs", None),
     )
-    allow_code = options.pop("allow_unsafe_keras", False)
+    access = Access(
+        allow_unsafe=options.pop("allow_unsafe", False),
+        follow_links=options.pop("follow_links", False),
+    )
     named = (options.pop(key, None) for key in ("shapes", "dims", "ragged"))
     shapes, ragged, _ = resolve_shapes(*named)
-    return ProgramOptions(choice, allow_code, shapes, ragged)
+    return ProgramOptions(choice, access, shapes, ragged)

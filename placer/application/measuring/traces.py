@@ -77,19 +77,19 @@ def read_trace(
 
     ``trace`` is a log folder of TensorFlow's profiler, a run's folder or an ``*.xplane.pb`` file.
     ``options`` are ``tag_set``, ``signature``, ``outputs``, ``batch_size``, ``shapes``, ``dims``,
-    ``ragged`` and ``allow_unsafe_keras``; sizes are for the record, nothing runs.
+    ``ragged``, ``allow_unsafe`` and ``follow_links``; sizes are for the record, nothing runs.
 
     Raises :class:`ModelError` for a model or a trace that cannot be read, :class:`UsageError` if
     the trace is of another program, :class:`PlacerError` at the time limit (seconds).
     """
-    choice, allow_code, shapes, ragged = pop_program_options(options)
+    choice, access, shapes, ragged = pop_program_options(options)
     bindings: Bindings = {"batch_size": options.pop("batch_size", None), "shapes": dict(shapes)}
     if ragged:
         bindings["ragged"] = dict(ragged)
     if options:
         raise UsageError(f"a trace is read without {', '.join(sorted(options))}")
     files = find_trace_files(trace)
-    with local_model(source, allow_unsafe_keras=allow_code, weights=False) as model:
+    with local_model(source, weights=False, **access) as model:
         request = TraceRequest(
             path=os.fspath(model.path),
             choice=choice,

@@ -28,6 +28,7 @@ from placer.application.placing.saved_model import (
 from placer.errors import UsageError
 from placer.extraction.division.dividing import planned
 from placer.extraction.extraction import choice_of
+from placer.extraction.files.model_paths import require_own_files, require_own_paths
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.added_control import remove_added_control
 from placer.extraction.process.local_models import local_model
@@ -46,7 +47,8 @@ def apply(
     force: bool = False,
     strict: bool = False,
     rehearse: bool = False,
-    allow_unsafe_keras: bool = False,
+    allow_unsafe: bool = False,
+    follow_links: bool = False,
     missing: str = "warn",
     **choice: Any,
 ) -> Any:
@@ -69,7 +71,9 @@ def apply(
     ``strict`` they raise :class:`VerificationError`, and nothing is written.
 
     Raises :class:`UsageError` for a plan of another model, a missing ``out``, an existing one
-    without ``force``, or a function with ``jit_compile``.
+    without ``force``, or a function with ``jit_compile``; :class:`ModelError` for assets and
+    checkpoints outside of the model's folder unless ``allow_unsafe``, and for links that lead out
+    of it unless ``follow_links``.
     """
     if isinstance(plan, str | os.PathLike):
         raise UsageError(f"the plan is {plan!r}; give a Plan: placer.Plan.load(path) reads one")
@@ -89,7 +93,10 @@ def apply(
             f"apply({str(source)!r}, plan, 'placed')"
         )
     splits = plan.model.get("splits")
-    with local_model(source, allow_unsafe_keras=allow_unsafe_keras, splits=splits) as model:
+    access = {"allow_unsafe": allow_unsafe, "follow_links": follow_links}
+    with local_model(source, splits=splits, **access) as model:
+        if not allow_unsafe:
+            require_own_paths(read_source(model.path, as_written=True), model.path)
         if splits:  # the model that is read is a copy of this one
             check_outside(Path(out).parent, model.original)
         return _apply(model.path, plan, out, **settings)
@@ -144,16 +151,25 @@ def _report_moves(moves: Sequence[Move], *, strict: bool) -> None:
 
 
 def clear(
-    source: str | os.PathLike[str], out: str | os.PathLike[str], *, force: bool = False
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    allow_unsafe: bool = False,
+    follow_links: bool = False,
 ) -> Path:
     """Writes the SavedModel or GraphDef ``source`` without any device strings, and without
     the control edges of a plan, to ``out``.
 
     Of a MetaGraphDef all of it is written if ``out`` ends in ``.meta``, else its graph.  Raises
-    :class:`UsageError` if ``out`` exists and ``force`` is not given.
+    :class:`UsageError` if ``out`` exists and ``force`` is not given, :class:`ModelError` as
+    :func:`apply` does.
     """
     path = Path(source)
+    require_own_files(path, whole=True, follow_links=follow_links)
     message = read_source(path)
+    if not allow_unsafe:
+        require_own_paths(message, path)
     if message.DESCRIPTOR.name == "MetaGraphDef" and Path(out).suffix == META_SUFFIX:
         map_devices(message, lambda _: "")
         remove_added_control(message.graph_def)

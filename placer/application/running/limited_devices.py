@@ -28,7 +28,9 @@ from cost_models.byte_sizes import MEBIBYTE
 from placer.application.devices.graph_optimisers import switch_memory_optimiser_off
 from placer.application.running.generated_inputs import Array
 from placer.application.running.program_runs import assign_value, switch_optimisers_off
+from placer.application.running.run_starts import graph_start
 from placer.application.running.starting_gate import add_gate, run_gated
+from placer.application.running.unsafe_ops import disarm, require_harmless
 from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
 from placer.graph.op_types import VARIABLES
@@ -89,7 +91,8 @@ class StepsRequest:
     host, and how to run it.
 
     ``names`` (of the plan's devices) and ``limits`` are by task.  ``variables`` are (dtype,
-    shape) by the op that stands for each; they get made-up values where they are.
+    shape) by the op that stands for each; they get made-up values where they are.  ``folder`` is as
+    for a :class:`~placer.application.running.program_runs.RunRequest`.
     """
 
     graph: str
@@ -102,6 +105,7 @@ class StepsRequest:
     steps: int
     optimised: bool
     time_limit_seconds: float
+    folder: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +297,9 @@ def run_steps(request: StepsRequest, _: Tell) -> StepsRun:
             v1.Session(target, config=_config(addresses, request)) as session,
         ):
             graph_def = read_source(Path(request.graph), as_written=True)
+            if request.folder is not None:
+                start = graph_start([*request.fetches, *request.targets], request.feeds)
+                disarm(graph_def, require_harmless(graph_def, [start], request.folder))
             fed = {name.partition(":")[0] for name in request.feeds}
             tasks = [f"/job:{JOB}/task:{n}/device:{_DEVICE}" for n in range(len(request.names))]
             add_gate(graph_def, devices=tasks, fed=fed)

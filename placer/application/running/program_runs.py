@@ -59,7 +59,8 @@ class RunRequest:
     ``programs`` are paths of SavedModels or GraphDefs, or PortableFunctions (``kind`` says which);
     ``inputs`` arrays by signature key or, for a session, by tensor name.  ``fetches``, (key,
     tensor), and ``targets`` are those of the unplaced and of the placed graph.  The placed program
-    runs on the devices of ``mapping``.
+    runs on the devices of ``mapping``.  ``folder`` is the model's, whose program may do nothing
+    but compute; ``None`` where it may do what it does.
     """
 
     kind: str
@@ -71,6 +72,7 @@ class RunRequest:
     targets: tuple[tuple[str, ...], ...] = ((), ())
     mapping: DeviceMapping = field(default_factory=DeviceMapping)
     options: RunOptions = field(default_factory=RunOptions)
+    folder: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,10 @@ from placer.application.devices.device_mapping import (
     running_mapping,
 )
 from placer.application.placing.saved_model import map_devices, soft_link, write_saved_model
+from placer.application.running.run_starts import loaded_starts, session_starts
+from placer.application.running.unsafe_ops import require_harmless
 from placer.errors import ModelError
+from placer.extraction.files.model_paths import require_own_files, require_own_paths
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.protobufs import all_nodes
 
@@ -28,21 +31,32 @@ def load_placed(
     tags: Sequence[str] | None = None,
     on_hardware: bool = False,
     missing: str = "warn",
+    allow_unsafe: bool = False,
+    follow_links: bool = False,
 ) -> Any:
     """What ``tf.saved_model.load`` gives for a placed SavedModel, variables on their devices.
 
     TensorFlow leaves variables on the default device unless it is asked to read their devices from
     the file, as is done here.  Where the devices are absent, logical CPU devices stand in for them
-    (a rehearsal, with a warning) unless ``missing`` is ``"error"`` (or ``on_hardware``).
+    (a rehearsal, with a warning) unless ``missing`` is ``"error"`` (or ``on_hardware``).  What
+    loading runs may only compute and read what is in the model's folder, unless ``allow_unsafe``;
+    links that lead out of that are refused unless ``follow_links``.
 
-    Raises :class:`ModelError` if ``path`` is no SavedModel, :class:`UsageError` for absent devices
-    that are an error, :class:`PlacerError` if it is too late to have the devices of a rehearsal.
+    Raises :class:`ModelError` if ``path`` is no SavedModel or one that does what it may not,
+    :class:`UsageError` for absent devices that are an error, :class:`PlacerError` if it is too late
+    to have the devices of a rehearsal.
     """
     # on the devices that the file names
     source = Path(path)
+    require_own_files(source, whole=True, follow_links=follow_links)
     saved_model = read_source(source, as_written=True)
     if saved_model.DESCRIPTOR.name != "SavedModel":
         raise ModelError(f"{str(source)!r} is a {saved_model.DESCRIPTOR.name}, not a SavedModel")
+    if not allow_unsafe:
+        require_own_paths(saved_model, source)
+        for meta_graph in saved_model.meta_graphs:
+            starts = [*loaded_starts(meta_graph), *session_starts(meta_graph, (), ())]
+            require_harmless(meta_graph.graph_def, starts, source)
     mapping = running_mapping(devices_in(saved_model), "error" if on_hardware else missing)
     options = tf.saved_model.LoadOptions(experimental_variable_policy="save_variable_devices")
     if not mapping.rehearsed:

@@ -44,11 +44,16 @@ STEPS = 3
 
 
 def rehearse_memory(
-    program: FlatProgram, plan: Plan, values: Mapping[str, Array], options: RunOptions
+    program: FlatProgram,
+    plan: Plan,
+    values: Mapping[str, Array],
+    options: RunOptions,
+    folder: str | None = None,
 ) -> MemoryRehearsal:
     """Some steps of ``program``, placed by ``plan``, on inputs ``values`` (by key).
 
-    Weights are made up; every table gets one row.  Raises :class:`UsageError` for what cannot be
+    Weights are made up; every table gets one row.  With ``folder``, its file's, the program may do
+    nothing but compute.  Raises :class:`UsageError` for what cannot be
     rebuilt in other processes, :class:`ModelError` if the program does not run for another reason
     than memory.
     """
@@ -84,6 +89,7 @@ def rehearse_memory(
             steps=STEPS,
             optimised=options.optimised,
             time_limit_seconds=options.time_limit_seconds,
+            folder=folder,
         )
         found = _run(request)
     return MemoryRehearsal(

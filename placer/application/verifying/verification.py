@@ -24,6 +24,7 @@ from placer.application.verifying.verification_process import run_in_child
 from placer.application.verifying.verification_result import Verification
 from placer.errors import ModelError, UsageError
 from placer.extraction.extraction import choice_of
+from placer.extraction.files.model_paths import require_own_paths
 from placer.extraction.process.local_models import local_model
 from placer.graph.program_source import Bindings
 from placer.plan.plan import Plan
@@ -42,7 +43,8 @@ def verify(
     time_limit_seconds: float = TIME_LIMIT_SECONDS,
     seed: int = 0,
     cluster: Any = None,
-    allow_unsafe_keras: bool = False,
+    allow_unsafe: bool = False,
+    follow_links: bool = False,
     memory: bool = False,
     **choice: Any,
 ) -> Verification:
@@ -52,7 +54,9 @@ def verify(
     :func:`placer.apply` gave, or a ``tf.function``, ConcreteFunction or Keras model.  If it
     carries no placement the plan is applied for this run; without a plan, what ran is compared
     with the device strings in the graph.  ``inputs`` are arrays by input name, or in order,
-    made up where missing (``seed``), of the plan's batch size.  Where the devices are absent the
+    made up where missing (``seed``), of the plan's batch size.  A program out of a file may only
+    compute and read what is in its folder, unless ``allow_unsafe``; links that lead out of that are
+    refused unless ``follow_links``.  Where the devices are absent the
     run is a rehearsal on logical CPU devices, unless ``on_hardware``.  ``strict`` switches
     TensorFlow's soft placement off; ``optimised`` leaves its graph optimisation on.  ``cluster``
     (a ``cluster.toml`` with ``[[task]]`` tables, or addresses by job) runs the placed program on
@@ -61,7 +65,7 @@ def verify(
     ``signature`` and ``outputs``.  Variables have their old values afterwards.
 
     Raises :class:`UsageError` for a plan of another model and, with ``on_hardware``, for absent
-    devices; :class:`ModelError` if the model does not even run unplaced;
+    devices; :class:`ModelError` if the model does not even run unplaced, or does what it may not;
     :class:`VerificationError` if it runs unplaced but not placed, or with ``strict`` if an op ran
     elsewhere than it was asked to.
     """
@@ -82,9 +86,14 @@ def verify(
     chosen = choice_of({} if plan is None else plan.model, **choice)
     if isinstance(source, str | os.PathLike):
         splits = None if plan is None else plan.model.get("splits")
-        with local_model(source, allow_unsafe_keras=allow_unsafe_keras, splits=splits) as model:
+        access = {"allow_unsafe": allow_unsafe, "follow_links": follow_links}
+        with local_model(source, splits=splits, **access) as model:
+            folder = None if allow_unsafe else model.folder
             whole = None if model.whole is None else ModelFile(model.whole, None, chosen)
-            return _verify_file(ModelFile(model.path, plan, chosen), inputs, options, whole)
+            file = ModelFile(model.path, plan, chosen)
+            if folder is not None:
+                require_own_paths(file.written, model.path)
+            return _verify_file(file, inputs, options, whole, folder)
     graph_def = _as_graph_def(source)
     if graph_def is None:
         return verify_live(source, plan, inputs, options, chosen["outputs"])
@@ -104,10 +113,15 @@ def _as_graph_def(source: Any) -> Any | None:
 
 
 def _verify_file(
-    model: ModelFile, inputs: Given, options: RunOptions, whole: ModelFile | None = None
+    model: ModelFile,
+    inputs: Given,
+    options: RunOptions,
+    whole: ModelFile | None = None,
+    folder: str | None = None,
 ) -> Verification:
     """Both programs written to files, run in a child process and compared; the unplaced one is that
-    of ``whole``, if tables of it were split."""
+    of ``whole``, if tables of it were split.  With the ``folder`` of the model's file it may do
+    nothing but compute."""
     subject = model.subject
     wanted = set(subject.requested.values()) - {""}
     if options.cluster is not None:
@@ -117,11 +131,13 @@ def _verify_file(
     bindings: Bindings = {} if model.plan is None else model.plan.bindings
     values = input_values(model.program, inputs, bindings, options.seed)
     with tempfile.TemporaryDirectory(prefix="placer-models-") as name:
-        folder = Path(name)
+        copies = Path(name)
         unplaced = whole if whole is not None and whole.is_saved_model else model
-        unplaced.write_unplaced(folder / "unplaced", mapping.reference_device)
-        model.write_placed(folder / "placed", mapping)
-        request = replace(model.request(folder, values), mapping=mapping, options=options)
+        unplaced.write_unplaced(copies / "unplaced", mapping.reference_device)
+        model.write_placed(copies / "placed", mapping)
+        request = replace(
+            model.request(copies, values), mapping=mapping, options=options, folder=folder
+        )
         try:
             runs = run_in_child(request)
         except ModelError as error:
@@ -137,5 +153,6 @@ def _verify_file(
         runs = runs._replace(placed=placed)
     found = judge(subject, mapping, runs, optimised=options.optimised)
     if options.memory and model.plan is not None:
-        return replace(found, memory=rehearse_memory(model.program, model.plan, values, options))
+        memory_run = rehearse_memory(model.program, model.plan, values, options, folder)
+        return replace(found, memory=memory_run)
     return found

@@ -23,6 +23,7 @@ from placer.application.running.program_runs import (
     run_saved_model,
     run_session,
 )
+from placer.application.running.run_starts import check_program
 from placer.errors import ModelError, PlacerError, VerificationError
 from placer.processes import Ending, Tell, run_task
 
@@ -41,7 +42,8 @@ def run_in_child(request: RunRequest) -> Runs:
     """Both runs of ``request``, in a fresh process.
 
     Raises :class:`ModelError` if the unplaced program does not run, or not to its end within the
-    time limit, :class:`VerificationError` if only the placed one does not.
+    time limit, or if either would do more than it may; :class:`VerificationError` if only the
+    placed one does not.
     """
     limit = request.options.time_limit_seconds
     outcome = run_task(f"{__name__}:execute", request, limit, _environment(request))
@@ -82,6 +84,8 @@ def execute(request: RunRequest, tell: Tell) -> Runs:
 
     Raises as :func:`run_in_child`.
     """
+    for which in range(len(request.programs)):
+        check_program(request, which)
     configure_logical_cpus(request.mapping.cpu_count)
     if request.options.cluster is not None and request.kind in ("function", "saved_model"):
         connect_cluster(request.options.cluster)

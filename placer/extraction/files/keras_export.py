@@ -9,21 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.files.keras_files import foreign_code, keras_suffix, modernised, read_config
+from placer.extraction.files.keras_files import (
+    foreign_code,
+    foreign_files,
+    keras_suffix,
+    modernised,
+    read_config,
+)
+from placer.extraction.files.model_paths import ALLOW_UNSAFE
 
 _MOST_REASONS, _MOST_CHARACTERS = 3, 300
 
 
 def require_safe(path: Path) -> None:
-    """Raises :class:`ModelError` if loading a Keras file would run code not of Keras."""
+    """Raises :class:`ModelError` if loading a Keras file would run code not of Keras, or read other
+    files."""
     found = foreign_code(read_config(path))
+    found += [] if found else foreign_files(path)
     if not found:
         return
     more = f" and {len(found) - _MOST_REASONS} more" if len(found) > _MOST_REASONS else ""
     raise ModelError(
-        f"{str(path)!r} would run code of its own when it is loaded: "
-        f"{'; '.join(found[:_MOST_REASONS])}{more}; if you trust the file, allow it with "
-        "--allow-unsafe-keras (allow_unsafe_keras=True in Python)"
+        f"{str(path)!r} would run code of its own or read other files when it is loaded: "
+        f"{'; '.join(found[:_MOST_REASONS])}{more}; {ALLOW_UNSAFE}"
     )
 
 

@@ -19,6 +19,12 @@ _ZIP_MAGIC = b"PK\x03\x04"
 CONFIG_FILE = "config.json"
 _LARGEST_CONFIG_BYTES = 256 * 2**20
 
+_PARTS_OF_MODELS = frozenset(
+    {"activations", "constraints", "dtype_policies", "engine", "initializers", "layers", "losses"}
+    | {"metrics", "models", "ops", "optimizers", "quantizers", "random", "regularizers"}
+)
+"""Packages of Keras out of which models are made; others load, save, download or run things."""
+
 
 Config = dict[str, Any]
 """An object of a configuration, out of JSON."""
@@ -112,11 +118,67 @@ def _foreign_object(value: Config) -> Iterator[str]:
         yield f"layer {name!r} is a Lambda" if kind == "Lambda" else "a lambda as Python bytecode"
     elif kind == "TFSMLayer":
         yield f"layer {name!r} runs the SavedModel of another path"
-    elif isinstance(module, str) and module.partition(".")[0] not in ("keras", "builtins"):
+    elif kind == "TorchModuleWrapper":
+        yield f"layer {name!r} is a pickled PyTorch module"
+    elif isinstance(module, str) and not _is_part_of_models(module):
         what = f"function {config!r}" if kind == "function" else f"class {kind!r}"
         yield f"{what} comes from module {module!r}"
     elif ">" in str(value.get("registered_name")):
         yield f"class {value['registered_name']!r} is none of Keras's"
+    elif isinstance(config, dict) and isinstance(config.get("vocabulary"), str):
+        yield f"layer {name!r} reads the vocabulary {config['vocabulary']!r}"
+
+
+def _is_part_of_models(module: str) -> bool:
+    """Whether models are made of a module's objects: ``keras.layers``, ``keras.src.ops.numpy``."""
+    package, *inner = module.split(".")
+    if package == "builtins" or module == "keras":
+        return True
+    inner = inner[1:] if inner[:1] == ["src"] else inner
+    return package == "keras" and bool(inner) and inner[0] in _PARTS_OF_MODELS
+
+
+def foreign_files(path: Path) -> list[str]:
+    """What in the weights of a Keras file is of another file, in words: HDF5 has links to other
+    files, and data sets whose bytes or parts lie in them.
+
+    Raises :class:`ModelError` for a broken file.
+    """
+    import h5py
+
+    try:
+        if keras_suffix(path) == ".h5":
+            with h5py.File(path, "r") as file:
+                return list(_foreign_items(file))
+        if path.is_dir():
+            files = [file for file in path.rglob("*.h5") if file.is_file()]
+            return [found for file in files for found in foreign_files(file)]
+        found: list[str] = []
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if name.endswith(".h5"):
+                    with archive.open(name) as member, h5py.File(member, "r") as file:
+                        found += _foreign_items(file)
+        return found
+    except (OSError, ValueError, RuntimeError, KeyError, zipfile.BadZipFile) as error:
+        raise ModelError(f"the Keras file {str(path)!r} cannot be read: {error}") from error
+
+
+def _foreign_items(group: Any) -> Iterator[str]:
+    import h5py
+
+    for name in group:
+        link = group.get(name, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            yield f"its {group.name}/{name} is a link to another file, {link.filename!r}"
+            continue
+        if isinstance(link, h5py.SoftLink):
+            continue  # leads to what is looked at, or through a link to another file
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            yield from _foreign_items(item)
+        elif isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
+            yield f"the bytes of its {item.name} lie in another file"
 
 
 def modernised(config: Config) -> Config:

@@ -39,6 +39,10 @@ class OpDefinitions:
             self._found[op_type] = self._registered(op_type) or self._stored.get(op_type)
         return self._found[op_type]
 
+    def registered(self, op_type: str) -> Any | None:
+        """The ``OpDef`` of an op type in TensorFlow's registry, whatever the file says of it."""
+        return self._registered(op_type)
+
     def is_registered(self, op_type: str) -> bool:
         """Does TensorFlow know the op type?"""
         return self._registered(op_type) is not None

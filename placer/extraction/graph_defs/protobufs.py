@@ -45,6 +45,11 @@ def all_nodes(graph_def: Any) -> Iterator[NodeDef]:
     return chain(graph_def.node, *(function.node_def for function in graph_def.library.function))
 
 
+def node_lists(graph_def: Any) -> list[Sequence[NodeDef]]:
+    """The nodes of a GraphDef and those of each of its functions, apart."""
+    return [graph_def.node, *(function.node_def for function in graph_def.library.function)]
+
+
 def functions_by_name(graph_def: Any) -> dict[str, FunctionDef]:
     """The functions in the library of a GraphDef."""
     return {function.signature.name: function for function in graph_def.library.function}

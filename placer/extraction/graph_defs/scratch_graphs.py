@@ -1,7 +1,8 @@
 """Throw-away copies of a flat graph, made only for TensorFlow's shape functions.
 
 Devices, colocation, functions and large constants are left out; what cannot be imported is
-replaced by a stub that states its output shapes.
+replaced by a stub that states its output shapes.  TensorFlow computes constants while it infers
+shapes: what may not run has no kernel (:mod:`placer.extraction.graph_defs.pure_ops`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from cost_models.op_info import Shape
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import attribute
 from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant, fill_shape
+from placer.extraction.graph_defs.pure_ops import may_run, withhold_kernel
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
 from placer.graph.op_types import LIST_SHAPE_INPUT, LOOPS
@@ -56,13 +58,14 @@ class _Change:
     """What has to change of a node.
 
     Whether a stub takes its place (with these ``outputs``, unknown ones if there are none), else
-    which attributes go, and whether the shapes that it states do.
+    which attributes go, whether the shapes that it states do, and whether it has no kernel.
     """
 
     is_stub: bool = False
     outputs: tuple[Shape, ...] = ()
     dropped: tuple[str, ...] = ()
     forgets_shapes: bool = False
+    cannot_run: bool = False
 
 
 _NO_CHANGE = _Change()
@@ -134,9 +137,10 @@ class ScratchGraph:
         known = {attr.name for attr in definition.attr}
         dropped = tuple(key for key in node.attr if key not in known)
         in_loop = op_type in LOOPS and "output_shapes" in node.attr
-        if not dropped and not in_loop and not node.device:
+        cannot_run = not may_run(op_type, definitions)
+        if not dropped and not in_loop and not cannot_run and not node.device:
             return _NO_CHANGE
-        return _Change(dropped=dropped, forgets_shapes=in_loop)
+        return _Change(dropped=dropped, forgets_shapes=in_loop, cannot_run=cannot_run)
 
     def _replace(
         self,
@@ -148,7 +152,9 @@ class ScratchGraph:
     ) -> None:
         name = self.renamed.get(real_name, real_name)
         types = self.types.outputs[real_name]
-        if state is not None:
+        if state is not None and len(types) > 1:  # which of its outputs is fed is not known here
+            self._fill_stub(node, name, types, (None,) * len(types))
+        elif state is not None:
             self._fill_input(node, name, state, types[0].is_ref)
         elif refinement is not None and refinement.outputs is not None:
             self._fill_stub(node, name, types, refinement.outputs)
@@ -208,6 +214,8 @@ class ScratchGraph:
             node.input[:] = [self._scratch_reference(reference) for reference in node.input]
         for key in change.dropped:
             del node.attr[key]
+        if change.cannot_run:
+            withhold_kernel(node)
         if change.forgets_shapes:
             node.attr["output_shapes"].list.Clear()
 

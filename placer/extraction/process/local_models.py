@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from placer.errors import UsageError
 from placer.extraction.files.keras_files import CONFIG_FILE, is_keras_file
+from placer.extraction.files.model_paths import require_own_files
 from placer.extraction.files.remote_files import scheme_of
 from placer.extraction.files.sources import file_hash, model_file
 from placer.extraction.process.child_process import (
@@ -50,6 +51,12 @@ class LocalModel:
     splits: Mapping[str, int] = field(default_factory=dict)
     whole: Path | None = None
 
+    @property
+    def folder(self) -> str:
+        """The folder that the model's files are in."""
+        path = self.whole or self.path
+        return str(path if path.is_dir() else path.absolute().parent)
+
     def describe(self, found: Extraction) -> Extraction:
         """``found`` in ``path``, described as what was given."""
         if str(self.path) == self.source:
@@ -69,8 +76,10 @@ class LocalModel:
 def local_model(
     source: str | os.PathLike[str],
     *,
-    allow_unsafe_keras: bool = False,
+    allow_unsafe: bool = False,
+    follow_links: bool = False,
     weights: bool = True,
+    runs: bool = False,
     splits: Mapping[str, int] | None = None,
 ) -> Iterator[LocalModel]:
     """The model behind a path, fetched or exported first where needed; copies go with the block.
@@ -78,8 +87,10 @@ def local_model(
     Remote paths (``gs://bucket/model``) are fetched, without ``weights`` only what analysis
     reads; Keras files become SavedModels, and variables are split by ``splits`` into so many parts
     (:mod:`placer.extraction.splitting`).  All happens in a child process.  Raises
-    :class:`ModelError` where that fails, and for a Keras file that would run code of its own,
-    unless ``allow_unsafe_keras``; :class:`UsageError` for a program of this process.
+    :class:`ModelError` where that fails, for a Keras file that would run code of its own, unless
+    ``allow_unsafe``, and for links out of the model's folder among what is read (all of it with
+    ``weights``, or if the model ``runs``), unless ``follow_links``; :class:`UsageError` for a
+    program of this process.
     """
     if not isinstance(source, str | os.PathLike):
         raise UsageError(
@@ -95,7 +106,9 @@ def local_model(
             original = Path(folder) / (Path(name).name or "model")
             request = FetchRequest(path=name, target=original, weights=weights)
             make_local(request, TIME_LIMIT_SECONDS)
-        if not is_keras_file(original):
+        is_keras = is_keras_file(original)
+        require_own_files(original, whole=weights or runs or is_keras, follow_links=follow_links)
+        if not is_keras:
             found = LocalModel(source=name, original=original, path=original)
             yield _split(found, splits or {}, Path(folder), weights=weights)
             return
@@ -104,7 +117,7 @@ def local_model(
         export = KerasRequest(
             path=original,
             target=target,
-            allow_code=allow_unsafe_keras,
+            allow_code=allow_unsafe,
             memory_limit_bytes=memory_limit(sum(file.stat().st_size for file in files)),
         )
         make_local(export, TIME_LIMIT_SECONDS)

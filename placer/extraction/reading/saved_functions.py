@@ -58,7 +58,7 @@ def saved_functions(meta_graph: Any) -> dict[str, list[SavedFunction]]:
                 continue
             seen.add(child.node_id)
             inner = (*path, child.local_name)
-            names = _concrete_names(objects, child.node_id)
+            names = concrete_names(objects, child.node_id)
             known = [
                 SavedFunction(name=name, path=inner, number=position)
                 for position, name in enumerate(names)
@@ -71,7 +71,9 @@ def saved_functions(meta_graph: Any) -> dict[str, list[SavedFunction]]:
     return found
 
 
-def _concrete_names(objects: Any, number: int) -> list[str]:
+def concrete_names(objects: Any, number: int) -> list[str]:
+    """The concrete functions that an object of the object graph is, by their names in the library;
+    none for other objects."""
     if number >= len(objects):
         return []
     kind = objects[number].WhichOneof("kind")
@@ -268,7 +270,7 @@ class _Export:
         """The table op inside the function that creates a resource."""
         objects = self.meta_graph.object_graph_def.nodes
         for child in item.children:
-            names = _concrete_names(objects, child.node_id)
+            names = concrete_names(objects, child.node_id)
             if child.local_name == "_create_resource" and names and names[0] in self.library:
                 body = self.library[names[0]].node_def
                 return next((node for node in body if node.op in TABLES), None)

@@ -117,9 +117,9 @@ def test_code_runs_only_when_it_is_allowed(keras_files):
     """A model with code of its own is refused with the flag that allows it."""
     with pytest.raises(ModelError, match="class 'Dense' comes from module 'none'"):
         extract(keras_files / "custom.keras")
-    with pytest.raises(ModelError, match=r"is a Lambda.*--allow-unsafe-keras"):
+    with pytest.raises(ModelError, match=r"is a Lambda.*--allow-unsafe"):
         extract(keras_files / "lambda.h5")
-    found = extract(keras_files / "lambda.h5", batch_size=2, allow_unsafe_keras=True)
+    found = extract(keras_files / "lambda.h5", batch_size=2, allow_unsafe=True)
     assert "Mul" in {op.op_type for op in found.graph.ops.values()}
     assert [(item.key, item.shape) for item in found.inputs] == [("x", (None, 8))]
 

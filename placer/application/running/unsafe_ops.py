@@ -1,0 +1,279 @@
+"""What a program from a file would do beside computing, found before it runs.
+
+A run reaches the ops that its outputs and targets need, what a loader runs (initialisers, the
+restoring of weights), and every op of the functions that these call.  Among them, ops that write
+files, print to one, run Python or open connections are refused, and so are those that read files,
+unless each name of a file comes straight from the caller's inputs, an asset of the model, or a
+constant that names something in the model's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from placer.application.running.op_effects import (
+    BYTES,
+    CACHES,
+    COMPUTED_EARLY,
+    DOES,
+    FILE_ATTRIBUTES,
+    FILE_INPUTS,
+    IMPLEMENTS,
+    LATER,
+    NO_FILES,
+    PASSED,
+    SAME,
+    STREAMS,
+    TARGET_ATTRIBUTES,
+)
+from placer.errors import ModelError
+from placer.extraction.files.model_paths import ALLOW_UNSAFE, constant_strings, is_inside
+from placer.extraction.graph_defs.op_definitions import called_functions, decoded
+from placer.extraction.graph_defs.protobufs import functions_by_name
+from placer.extraction.graph_defs.pure_ops import PURE_OPS, withhold_kernel
+from placer.graph.op_types import BRANCHES, CALLS
+from placer.graph.tensor_names import data_inputs, full_tensor, op_of, source_of
+
+_SHOWN = 3
+
+Names = frozenset[str]
+"""Names of files; those that the caller gives are not among them."""
+
+GIVEN: Names = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Where a run begins: the ops ``ends`` of the main graph with the tensors ``fed``, or the
+    function ``name`` with what stands behind its ``arguments`` (``None``: not known)."""
+
+    ends: Sequence[str] = ()
+    fed: frozenset[str] = frozenset()
+    name: str = ""
+    arguments: Sequence[Names | None] = ()
+
+
+Reached = set[tuple[str, str]]
+"""Names of ops, each after that of the function that it is in (``""``: the main graph)."""
+
+
+def require_harmless(graph_def: Any, starts: Iterable[Start], folder: str | Path) -> Reached:
+    """The ops that runs which begin at ``starts`` reach.
+
+    Raises :class:`ModelError` naming those that do more than compute, if there are any; ``folder``
+    is the model's.
+    """
+    found: dict[str, str] = {}
+    reached: Reached = set()
+    for start in starts:
+        reach = _Reach(graph_def, start, Path(folder))
+        found.update((where, does) for where, does in reach.harm())
+        reached.update(reach.reached)
+    if found:
+        rows = [f"{where} {does}" for where, does in found.items()]
+        more = f"; and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+        raise ModelError(
+            f"the model does more than compute when it runs: {'; '.join(rows[:_SHOWN])}{more}; "
+            f"{ALLOW_UNSAFE}"
+        )
+    return reached
+
+
+def disarm(graph_def: Any, reached: Reached) -> bool:
+    """Takes the kernels of reading ops that are not ``reached``, in place; whether there are any.
+
+    TensorFlow runs them too, where it computes constants of a graph that it imports.
+    """
+    named = ((f.signature.name, f.node_def) for f in graph_def.library.function)
+    unreached = [
+        node
+        for body, nodes in (("", graph_def.node), *named)
+        for node in nodes
+        if node.op in FILE_INPUTS or node.op in FILE_ATTRIBUTES
+        if (body, node.name) not in reached
+    ]
+    for node in unreached:
+        withhold_kernel(node)
+    return bool(unreached)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Body:
+    """The main graph or a function: nodes by name, numbers of arguments by name."""
+
+    nodes: Mapping[str, Any]
+    arguments: Mapping[str, int] = field(default_factory=dict)
+
+
+class _Reach:
+    """The nodes that a run reaches, by function (``""``: the main graph) and name."""
+
+    def __init__(self, graph_def: Any, start: Start, folder: Path) -> None:
+        self.start, self.folder = start, folder
+        self.library = functions_by_name(graph_def)
+        self.gradients = {g.function_name: g.gradient_func for g in graph_def.library.gradient}
+        self.alike = _alike(self.library)
+        self.callers: dict[str, list[tuple[str, Any]]] = {}
+        self.bodies: dict[str, _Body] = {"": _Body(nodes={n.name: n for n in graph_def.node})}
+        self.reached: Reached = set()
+        self.computed_early = False
+        self._reach_main(start.ends)
+        if start.name:
+            self._reach_function(start.name)
+
+    def _reach_main(self, ends: Iterable[str]) -> None:
+        nodes, pending = self.bodies[""].nodes, list(ends)
+        while pending:
+            name = pending.pop()
+            if ("", name) in self.reached or name not in nodes:
+                continue
+            self.reached.add(("", name))
+            for reference in nodes[name].input:
+                if reference.startswith("^") or full_tensor(reference) not in self.start.fed:
+                    pending.append(source_of(reference))
+            for function in self._calls("", nodes[name]):
+                self._reach_function(function)
+
+    def _reach_function(self, name: str) -> None:
+        pending = [name]
+        while pending:
+            name = pending.pop()
+            function = self.library.get(name)
+            if function is None or name in self.bodies:
+                continue
+            self.bodies[name] = _Body(
+                nodes={node.name: node for node in function.node_def},
+                arguments={a.name: n for n, a in enumerate(function.signature.input_arg)},
+            )
+            for node in function.node_def:
+                self.reached.add((name, node.name))
+                pending += self._calls(name, node)
+            pending += self.alike.get(name, ())
+            if name in self.gradients:
+                pending.append(self.gradients[name])
+
+    def _calls(self, body: str, node: Any) -> list[str]:
+        """The functions that a node calls, and keeps that it does."""
+        names = [called.name for _, called in called_functions(node)]
+        names += [node.op] if node.op in self.library else []
+        for name in names:
+            self.callers.setdefault(name, []).append((body, node))
+        return names
+
+    def harm(self) -> Iterator[tuple[str, str]]:
+        """What reached ops do beside computing: (op, what it does)."""
+        for body, name in sorted(self.reached):
+            node = self.bodies[body].nodes[name]
+            if node.op in PURE_OPS:
+                continue
+            does = self._does(body, node)
+            if does:
+                inside = f" in function {body!r}" if body else ""
+                yield f"op {name!r} ({node.op}){inside}", does
+
+    def _does(self, body: str, node: Any) -> str:
+        """What a node does beside computing, ``""`` if nothing."""
+        if node.op in DOES:
+            return DOES[node.op]
+        for key, does in TARGET_ATTRIBUTES.items():
+            if key in node.attr and _targets(node.attr[key]):
+                return does
+        if node.op in FILE_ATTRIBUTES and FILE_ATTRIBUTES[node.op] in node.attr:
+            return self._reads_attribute(node.attr[FILE_ATTRIBUTES[node.op]])
+        self.computed_early = node.op in COMPUTED_EARLY
+        inputs = data_inputs(node.input)
+        for number in FILE_INPUTS.get(node.op, ()):
+            names = self._names(body, inputs[number], set()) if number < len(inputs) else None
+            does = self._reads(node, names)
+            if does:
+                return does
+        return ""
+
+    def _reads_attribute(self, attribute: Any) -> str:
+        if attribute.WhichOneof("value") == PASSED:
+            return LATER
+        value = decoded(attribute.s)
+        own = value in NO_FILES or value.startswith(BYTES) or is_inside(value, self.folder)
+        return "" if own else f"reads {value!r}, which is not in the model's folder"
+
+    def _reads(self, node: Any, names: Names | None) -> str:
+        if names is None:
+            return LATER
+        if node.op in CACHES:
+            return "" if names <= {""} else f"writes {min(names - {''})!r}"
+        foreign = [name for name in sorted(names) if not is_inside(name, self.folder)]
+        return f"reads {foreign[0]!r}, which is not in the model's folder" if foreign else ""
+
+    def _names(self, body: str, tensor: str, seen: set[tuple[str, str]]) -> Names | None:
+        """The constants among the strings of a tensor; ``None`` where they are not known."""
+        name = op_of(tensor)
+        if (body, name) in seen:
+            return GIVEN
+        seen.add((body, name))
+        here = self.bodies[body]
+        if not body and full_tensor(tensor) in self.start.fed:
+            early = self.computed_early and name in here.nodes and here.nodes[name].op == "Const"
+            return GIVEN if not early else self._constant(here.nodes[name])
+        if name in here.arguments:
+            return self._argument(body, here.arguments[name], seen)
+        node = here.nodes.get(name)
+        if node is None:
+            return None
+        if node.op == "Const":
+            return self._constant(node)
+        if node.op not in SAME:
+            return None
+        sources = data_inputs(node.input)[SAME[node.op]]
+        return _union(self._names(body, source, seen) for source in sources)
+
+    def _constant(self, node: Any) -> Names | None:
+        strings = constant_strings(node)
+        return None if strings is None else frozenset(strings)
+
+    def _argument(self, body: str, number: int, seen: set[tuple[str, str]]) -> Names | None:
+        """As :meth:`_names`, of what callers pass for the argument of a function."""
+        found = [self._passed(*call, number, seen) for call in self.callers.get(body, ())]
+        if body == self.start.name:
+            arguments = self.start.arguments
+            found.append(arguments[number] if number < len(arguments) else None)
+        return _union(found) if found else None
+
+    def _passed(
+        self, body: str, node: Any, number: int, seen: set[tuple[str, str]]
+    ) -> Names | None:
+        """What a call passes for an argument."""
+        offset = 1 if node.op in BRANCHES else 0
+        if node.op not in BRANCHES and node.op not in CALLS and node.op not in self.library:
+            return None
+        inputs = data_inputs(node.input)
+        if number + offset >= len(inputs):
+            return None
+        return self._names(body, inputs[number + offset], seen)
+
+
+def _targets(value: Any) -> bool:
+    """Whether an attribute names where output goes, other than to the terminal."""
+    if value.WhichOneof("value") == PASSED:
+        return True
+    return bool(value.list.s) or decoded(value.s) not in ("", *STREAMS)
+
+
+def _alike(library: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Functions that TensorFlow may run in the place of each other, by name."""
+    groups: dict[bytes, list[str]] = {}
+    for name, function in library.items():
+        if IMPLEMENTS in function.attr:
+            groups.setdefault(function.attr[IMPLEMENTS].s, []).append(name)
+    return {name: group for group in groups.values() for name in group}
+
+
+def _union(found: Iterable[Names | None]) -> Names | None:
+    names: Names = GIVEN
+    for part in found:
+        if part is None:
+            return None
+        names |= part
+    return names

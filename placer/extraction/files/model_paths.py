@@ -1,0 +1,124 @@
+"""Where the paths in a model lead: a model may read what lies in its folder, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from placer.errors import ModelError
+from placer.extraction.graph_defs.protobufs import dtype_number, node_lists
+from placer.graph.op_types import RESTORES
+from placer.graph.tensor_names import op_of
+
+READ_FILES = (
+    *("saved_model.pb", "saved_model.pbtxt", "variables", "variables/variables.index"),
+    *("checkpoint", "config.json", "metadata.json", "model.weights.h5"),
+)
+"""Of a model's folder, what is read where its weights are not."""
+
+ASSETS = "assets"
+_ASSET_COLLECTION = "saved_model_assets"
+ALLOW_UNSAFE = "if you trust the file, allow it with --allow-unsafe (allow_unsafe=True in Python)"
+
+
+def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
+    """Whether ``path``, if it is relative from the current directory on, is in ``folder``, links
+    followed."""
+    if "://" in path or "\0" in path:
+        return False
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def require_own_files(folder: Path, *, whole: bool, follow_links: bool) -> None:
+    """Raises :class:`ModelError` for a link in a model's ``folder`` that leads out of it.
+
+    Looks at the ``whole`` folder, or only at what analysis reads.  The folder itself may be
+    reached through links.
+    """
+    if follow_links or not folder.is_dir():
+        return
+    paths = _all_paths(folder) if whole else (folder / name for name in READ_FILES)
+    for path in paths:
+        if path.is_symlink() and not is_inside(str(path), folder):
+            raise ModelError(
+                f"{str(path.relative_to(folder))!r} in {str(folder)!r} is a link that leads out of "
+                f"the model's folder, to {os.path.realpath(path)!r}: if the folder is of a cache "
+                "that lays models out as links, follow them with --follow-links "
+                "(follow_links=True in Python)"
+            )
+
+
+def _all_paths(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent, name) for name in sorted((*folders, *files)))
+
+
+def require_own_paths(message: Any, path: Path) -> None:
+    """Raises :class:`ModelError` if the message of the model in ``path`` names an asset, or the
+    prefix of a checkpoint to restore, that is outside of the model's folder."""
+    kind = message.DESCRIPTOR.name
+    folder = path if path.is_dir() else path.parent
+    if kind == "GraphDef":
+        _require_own_prefixes(message, folder)
+        return
+    for meta_graph in message.meta_graphs if kind == "SavedModel" else (message,):
+        for name in (asset.filename for asset in assets_of(meta_graph)):
+            target = os.path.normpath(os.path.join(ASSETS, name))
+            if "://" in name or "\0" in name or not Path(target).is_relative_to(ASSETS):
+                raise ModelError(f"the asset {name!r} leads out of the folder of the model: {_HOW}")
+        _require_own_prefixes(meta_graph.graph_def, folder)
+
+
+_HOW = "a model brings its files along, by names in its folder; correct or leave out this one"
+
+
+def assets_of(meta_graph: Any) -> list[Any]:
+    """The AssetFileDefs of a MetaGraphDef, wherever loaders look for them."""
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf import meta_graph_pb2
+
+    found = [*meta_graph.asset_file_def]
+    if _ASSET_COLLECTION in meta_graph.collection_def:
+        for packed in meta_graph.collection_def[_ASSET_COLLECTION].any_list.value:
+            asset = meta_graph_pb2.AssetFileDef()
+            try:
+                packed.Unpack(asset)
+            except DecodeError as error:
+                raise ModelError("the collection of assets of the model is damaged") from error
+            found.append(asset)
+    return found
+
+
+def _require_own_prefixes(graph_def: Any, folder: Path) -> None:
+    """As :func:`require_own_paths`, of the constants that restoring ops read."""
+    for nodes in node_lists(graph_def):
+        readers = {op_of(n.input[0]): n for n in nodes if n.op in RESTORES and n.input}
+        for node in nodes if readers else ():
+            for value in constant_strings(node) or () if node.name in readers else ():
+                if leads_out(value, folder):
+                    reader = readers[node.name]
+                    raise ModelError(
+                        f"op {reader.name!r} ({reader.op}) restores the checkpoint {value!r}, "
+                        f"which is outside of the folder of the model; {ALLOW_UNSAFE}"
+                    )
+
+
+def constant_strings(node: Any) -> list[str] | None:
+    """The elements of a ``Const`` of strings; ``None`` for what is not one, or not readable."""
+    if node.op != "Const" or "value" not in node.attr:
+        return None
+    tensor = node.attr["value"].tensor
+    if tensor.tensor_content or tensor.dtype != dtype_number("string"):
+        return None
+    return [os.fsdecode(value) for value in tensor.string_val]
+
+
+def leads_out(value: str, folder: Path) -> bool:
+    """Whether a path that a model names is absolute, or climbs, to where the model is not."""
+    if "://" in value or "\0" in value:
+        return True
+    if os.path.isabs(value):
+        return not is_inside(value, folder)
+    return os.path.normpath(value).split(os.sep)[0] == os.pardir

@@ -1,0 +1,89 @@
+"""What a run reaches, and what of it does more than compute."""
+
+import pytest
+import tensorflow as tf
+
+from placer.application.running.unsafe_ops import Start, disarm, require_harmless
+from placer.errors import ModelError
+
+
+def _reads(path):
+    """A graph that reads a file, whose name goes through what passes it on, and a function."""
+
+    @tf.function(autograph=False)
+    def read(name):
+        return tf.io.read_file(tf.squeeze(tf.stack([tf.identity(name)])))
+
+    with tf.Graph().as_default() as graph:
+        name = tf.constant(str(path), name="name")
+        tf.identity(read(name), name="y")
+        tf.raw_ops.WriteFile(filename="x", contents="x", name="write")
+    return graph.as_graph_def()
+
+
+def test_what_a_run_does_not_reach_does_not_count(tmp_path):
+    """The graph writes a file, but not for its output."""
+    graph_def = _reads(tmp_path / "words")
+    require_harmless(graph_def, [Start(ends=["y"])], tmp_path)
+    with pytest.raises(ModelError, match=r"op 'write' \(WriteFile\) writes files.*--allow-unsafe"):
+        require_harmless(graph_def, [Start(ends=["y", "write"])], tmp_path)
+
+
+def test_a_file_is_read_from_the_folder_of_the_model(tmp_path):
+    """Not from another one, nor through a link that leads there."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "secret").write_text("x")
+    (tmp_path / "model/link").symlink_to(tmp_path / "secret")
+    require_harmless(_reads(tmp_path / "model/words"), [Start(ends=["y"])], tmp_path / "model")
+    for name in ("secret", "model/link", "model/../secret"):
+        with pytest.raises(ModelError, match=r"'ReadFile' \(ReadFile\) in function .* reads '/"):
+            require_harmless(_reads(tmp_path / name), [Start(ends=["y"])], tmp_path / "model")
+
+
+def test_a_file_that_the_caller_names_is_read(tmp_path):
+    """A fed tensor is the caller's, also through a function; a fed constant is read without it,
+    where TensorFlow computes constants."""
+    fed = Start(ends=["y"], fed=frozenset({"name:0"}))
+    graph_def = _reads("/elsewhere")
+    with pytest.raises(ModelError, match="reads '/elsewhere'"):
+        require_harmless(graph_def, [fed], tmp_path)
+    graph_def.node[0].CopyFrom(type(graph_def.node[0])(name="name", op="Placeholder"))
+    require_harmless(graph_def, [fed], tmp_path)
+
+
+def test_a_name_that_is_put_together_is_not_known(tmp_path):
+    """Parts of it may be constants in the folder: the whole is not."""
+    with tf.Graph().as_default() as graph:
+        name = tf.strings.join([str(tmp_path), "/../secret"])
+        tf.identity(tf.io.read_file(name), name="y")
+    with pytest.raises(ModelError, match="whose names only show then"):
+        require_harmless(graph.as_graph_def(), [Start(ends=["y"])], tmp_path)
+
+
+@pytest.mark.parametrize("shared", ["api_implements", "api_implements_other"])
+def test_a_function_may_stand_for_another(tmp_path, shared):
+    """TensorFlow picks among functions with one ``api_implements``."""
+    graph_def = _reads(tmp_path / "words")
+    (function,) = graph_def.library.function
+    other = graph_def.library.function.add()
+    other.CopyFrom(function)
+    other.signature.name = "other"
+    other.node_def.add(name="write", op="WriteFile")
+    function.attr["api_implements"].s = b"reads"
+    other.attr[shared].s = b"reads"
+    if shared != "api_implements":
+        require_harmless(graph_def, [Start(ends=["y"])], tmp_path)
+        return
+    with pytest.raises(ModelError, match="in function 'other' writes files"):
+        require_harmless(graph_def, [Start(ends=["y"])], tmp_path)
+
+
+def test_reading_ops_that_are_not_reached_cannot_run(tmp_path):
+    """TensorFlow would run them where it computes constants."""
+    graph_def = _reads("/elsewhere")
+    reached = require_harmless(graph_def, [], tmp_path)
+    assert disarm(graph_def, reached)
+    (read,) = (n for n in graph_def.library.function[0].node_def if n.op == "ReadFile")
+    assert read.attr["_kernel"].s
+    graph_def = _reads(tmp_path / "words")
+    assert not disarm(graph_def, require_harmless(graph_def, [Start(ends=["y"])], tmp_path))
