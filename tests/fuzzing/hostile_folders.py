@@ -446,8 +446,6 @@ def keras_link_of_weights(folder, outside):
 
 
 def _datasets(file: Any) -> list[str]:
-    import h5py
-
     found: list[str] = []
-    file.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else 0)
+    file.visititems(lambda name, item: found.append(name) if hasattr(item, "shape") else None)
     return found

@@ -31,9 +31,9 @@ from placer.application.running.op_effects import (
 )
 from placer.errors import ModelError
 from placer.extraction.files.model_paths import ALLOW_UNSAFE, constant_strings, is_inside
-from placer.extraction.graph_defs.op_definitions import called_functions, decoded
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, called_functions, decoded
 from placer.extraction.graph_defs.protobufs import functions_by_name
-from placer.extraction.graph_defs.pure_ops import PURE_OPS, withhold_kernel
+from placer.extraction.graph_defs.pure_ops import PURE_OPS, may_run, withhold_kernel
 from placer.graph.op_types import BRANCHES, CALLS
 from placer.graph.tensor_names import data_inputs, full_tensor, op_of, source_of
 
@@ -83,17 +83,18 @@ def require_harmless(graph_def: Any, starts: Iterable[Start], folder: str | Path
 
 
 def disarm(graph_def: Any, reached: Reached) -> bool:
-    """Takes the kernels of reading ops that are not ``reached``, in place; whether there are any.
+    """Takes the kernels of ops that are not ``reached`` and may not run while a graph is read, in
+    place; whether there are any.
 
     TensorFlow runs them too, where it computes constants of a graph that it imports.
     """
+    definitions = OpDefinitions()
     named = ((f.signature.name, f.node_def) for f in graph_def.library.function)
     unreached = [
         node
         for body, nodes in (("", graph_def.node), *named)
         for node in nodes
-        if node.op in FILE_INPUTS or node.op in FILE_ATTRIBUTES
-        if (body, node.name) not in reached
+        if (body, node.name) not in reached and not may_run(node.op, definitions)
     ]
     for node in unreached:
         withhold_kernel(node)
