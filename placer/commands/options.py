@@ -18,8 +18,8 @@ _TABLE = """
 --tag-set TAGS        MetaGraph of a SavedModel: serve,gpu
 --signature NAME      signature of a SavedModel, or a function by its path or name
 --outputs A,B         tensors or ops to run; else of a MetaGraphDef its train_op and losses, of a
-                      graph its sinks (but not what is left over: scores, gradients, summaries;
-                      the report lists both)
+                      graph its sinks (but not gradients, summaries and assigns: the report lists
+                      both)
 --allow-unsafe        load and run a file although it runs Python code of its own (a Keras Lambda,
                       PyFunc), writes files, opens connections, or reads files outside its folder
 --follow-links        follow links that lead out of the model's folder (caches lay models out so)

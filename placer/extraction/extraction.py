@@ -51,10 +51,10 @@ class Extraction:
     ``model`` says where it came from (path, format, signature, tags, sha256 of the main file,
     fingerprint), ``bindings`` what its unknown dimensions were bound to, ``inputs`` and ``outputs``
     (key, tensor) what it is fed and gives.  ``left_over`` are the sinks that are not fetched, where
-    nobody said which are outputs, and why (:mod:`placer.extraction.reading.left_over`).
-    ``unknown`` are the tensors whose bytes stay unknown
-    although their dtype has a size (those of bodies as ``body/op:0``), ``unknown_roots`` the ops at
-    which shapes get lost.  ``ops_in_file`` counts the ops of the whole file, functions included.
+    nobody said which are outputs, and why (:mod:`placer.extraction.reading.sinks`).
+    ``unknown`` are the tensors whose bytes stay unknown although their dtype has a size (those of
+    bodies as ``body/op:0``), ``unknown_roots`` the ops at which shapes get lost.  ``ops_in_file``
+    counts the ops of the whole file, functions included.
     """
 
     graph: OpGraph

@@ -31,13 +31,10 @@ class InputFacts:
 
 LEFT_OVER_WORDS: Mapping[str, str] = {
     "gradient": "gradients",
-    "debug": "summaries and checks",
-    "unfed": "into which nothing goes that is fed",
-    "unreturned": "that the function does not return",
-    "further": "further results of loops and branches",
-    "inside": "values that the model goes on computing with",
+    "summary": "summaries",
+    "assign": "assigned values",
 }
-"""What sinks are left over, by reason (:mod:`placer.extraction.reading.left_over`)."""
+"""What sinks are left over, by reason (:mod:`placer.extraction.reading.sinks`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ def small_machine(monkeypatch):
 
 
 def decoder(layers=4, positions=1024, width=64):
-    """Layers of x <- softmax(x w x') x, each with 4 MiB of scores that nobody reads."""
+    """Layers of x <- softmax(x w x') x, each with 4 MiB of gradients that nobody reads."""
     from tensorflow.core.framework import graph_pb2
 
     graph_def = graph_pb2.GraphDef()
@@ -34,7 +34,7 @@ def decoder(layers=4, positions=1024, width=64):
         add_node(nodes, "MatMul", f"{here}q", [x, f"{here}read"], T=kind)
         add_node(nodes, "MatMul", f"{here}qk", [f"{here}q", x], T=kind, transpose_b=True)
         add_node(nodes, "Softmax", f"{here}softmax", [f"{here}qk"], T=kind)
-        add_node(nodes, "Identity", f"{here}scores", [f"{here}softmax"], T=kind)
+        add_node(nodes, "Identity", f"{here}gradients/scores", [f"{here}softmax"], T=kind)
         x = add_node(nodes, "MatMul", f"{here}out", [f"{here}softmax", x], T=kind).name
     add_node(nodes, "Relu", "y", [x], T=kind)
     return graph_def
@@ -44,15 +44,15 @@ def codes(plan):
     return {warning.code: warning.message for warning in plan.warnings}
 
 
-def test_a_decoder_is_placed_without_fetching_its_scores():
-    """16 MiB of scores stay where they are; named, they are fetched to a host that holds them."""
+def test_a_program_is_placed_without_fetching_its_gradients():
+    """16 MiB of them stay where they are; named, they are fetched to a host that holds them."""
     plan = place(decoder(), "1xGPU:64MiB", time_limit=20)
     assert plan.solver.status in ("OPTIMAL", "FEASIBLE")
     assert plan.metrics.fetch_bytes == 1024 * 64 * 4
     message = codes(plan)["sinks_not_fetched"]
     assert "y is taken for them" in message
-    assert "16.00 MiB (4 values that the model goes on computing with)" in message
-    named = tuple(f"layer_{number}/scores" for number in range(4))
+    assert "16.00 MiB (4 gradients)" in message
+    named = tuple(f"layer_{number}/gradients/scores" for number in range(4))
     fetched = place(decoder(), "1xGPU:64MiB", outputs=("y", *named), time_limit=20)
     assert fetched.metrics.fetch_bytes == plan.metrics.fetch_bytes + 16 * MIB
     assert fetched.fits
@@ -63,7 +63,7 @@ def test_a_decoder_is_placed_without_fetching_its_scores():
 @pytest.mark.slow
 def test_a_host_that_is_not_here_is_as_large_as_needed_unless_it_is_given():
     """The memory of the machine that plans confines what runs on it, and nothing else."""
-    named = ("y", *(f"layer_{number}/scores" for number in range(4)))
+    named = ("y", *(f"layer_{number}/gradients/scores" for number in range(4)))
     plan = place(decoder(), "1xGPU:64MiB", outputs=named, time_limit=20)
     host = next(device for device in plan.devices if device.name == "CPU:0")
     assert host.memory_limit_bytes == AMPLE_BYTES

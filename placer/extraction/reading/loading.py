@@ -30,8 +30,7 @@ from placer.extraction.graph_defs.protobufs import (
 from placer.extraction.graph_defs.state import find_variables
 from placer.extraction.input_formats import FILE_FORMATS, read_live
 from placer.extraction.reading.composite_inputs import label_by_graph
-from placer.extraction.reading.left_over import find_left_over
-from placer.extraction.reading.sinks import output_count
+from placer.extraction.reading.sinks import left_over_sinks, output_count
 from placer.graph.op_types import CALLS, PLACEHOLDERS
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import op_of, split_tensor
@@ -103,13 +102,14 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
             f"nothing is left of the {len(raw.graph_def.node):,} ops of the graph once the "
             f"functions they call are inlined, which are empty: there is nothing to place"
         )
-    _check_outputs(inlined, raw, definitions)
+    producers = _check_outputs(inlined, raw, definitions)
     # what is left, described
     captures = {name: raw.captures[name] for name in inlined.origins if name in raw.captures}
     outputs = [  # without the inputs, which come behind them
         (key, tensor) for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False)
     ]
-    left_over = _left_over(raw, inlined, outputs)
+    tensors = [tensor for _, tensor in outputs]
+    left_over = left_over_sinks(tensors, inlined.targets, producers) if raw.whole else {}
     found = FlatProgram(
         graph_def=inlined.graph_def,
         origins=inlined.origins,
@@ -154,18 +154,10 @@ def _left_behind(raw: RawProgram, inlined: InlinedGraph) -> Iterator[NodeDef]:
             yield node
 
 
-def _left_over(
-    raw: RawProgram, inlined: InlinedGraph, outputs: Sequence[tuple[str, str]]
+def _check_outputs(
+    inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions
 ) -> dict[str, str]:
-    """The sinks that are no outputs although nobody said which are, and why."""
-    if not raw.whole:
-        return {}
-    tensors = [tensor for _, tensor in outputs]
-    flat = inlined.graph_def
-    return find_left_over(flat, tensors, inlined.targets, inlined.origins, inlined.call_path)
-
-
-def _check_outputs(inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions) -> None:
+    """The types of the ops that give outputs; raises :class:`ModelError` for one that is none."""
     producers = set(map(op_of, inlined.outputs))
     named = inlined.contents.named(inlined.graph_def.node)
     nodes = {name: node for name, node in named if name in producers}
@@ -174,6 +166,7 @@ def _check_outputs(inlined: InlinedGraph, raw: RawProgram, definitions: OpDefini
         count = output_count(nodes[name], definitions)
         if number >= count and definitions.find(nodes[name].op) is not None:
             raise ModelError(f"there is no output {key!r}: {name!r} has {count}, from 0 on")
+    return {name: node.op for name, node in nodes.items()}
 
 
 def cut_at_inputs(

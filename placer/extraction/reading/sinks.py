@@ -1,8 +1,9 @@
 """What a graph runs by default: its training step, else its sinks but those of initialisers and
-savers."""
+savers; and which of them it only runs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,7 @@ from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.node_checks import check_nodes, check_references
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
 from placer.extraction.graph_defs.protobufs import NodeDef
+from placer.extraction.graph_defs.tensor_types import output_types
 from placer.extraction.graph_defs.v1_control_flow import NOWHERE, find_contexts
 from placer.graph.op_types import (
     ASSIGNS,
@@ -30,8 +32,20 @@ _SAVER, _FED_OR_STATE, _COMPUTED = 1, 2, 4
 """What may be above an op: a saver; something that is fed or changes; anything but a variable."""
 
 _STATUS = frozenset({"IsVariableInitialized", "VarIsInitializedOp", READ_VARIABLE})
+_FED_FROM_OUTSIDE = PLACEHOLDERS | {"PlaceholderWithDefault"}
 _PLAIN = VARIABLES | {"Identity", "Const", READ_VARIABLE}
-_FED = PLACEHOLDERS | VARIABLES | {"PlaceholderWithDefault", READ_VARIABLE, "IteratorGetNext"}
+_FED = _FED_FROM_OUTSIDE | VARIABLES | {READ_VARIABLE, "IteratorGetNext"}
+_NO_VALUE = frozenset({"resource", "variant"})
+"""Dtypes that have no counterpart in numpy: TensorFlow refuses to fetch them."""
+
+_NOT_FETCHED = {
+    "gradient": re.compile(
+        r"(?:.*/)?(?:gradients|gradient_tape)(?:_\d+)?/.*|.* \w*(?:Grad(?:V\d+)?|Backprop\w*)"
+    ),
+    "summary": re.compile(r".* \w*Summary\w*"),
+    "assign": re.compile(r"(?:.*/)?Assign(?:Add|Sub|MovingAvg)?(?:_\d+)?(?:/.*)? \w+"),
+}
+"""Name and type (``gradients/mul Mul``) of sinks that run and are not fetched, by reason."""
 
 
 def _kind(op_type: str) -> int:
@@ -148,28 +162,51 @@ def default_ends(
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """The (key, tensor) outputs and the target ops of a graph that names none.
 
-    They are its sinks, without those of a saver or an initialiser.  A sink that changes state or
-    has no outputs is a target, all outputs of any other are outputs; a value inside a v1 loop, or
-    in one branch of a v1 conditional, cannot be fetched and is no output.
+    They are its sinks, without those of a saver or an initialiser and without placeholders, which
+    compute nothing.  A sink that changes state or has no value is a target, all values of any
+    other are outputs; handles and variants, a value inside a v1 loop, or in one branch of a v1
+    conditional, cannot be fetched and are none.
     """
     looked_into = ASSIGNS | SWITCHES
     if not graph.present.isdisjoint(looked_into):
         check_nodes((n for n in graph.nodes.values() if n.op in looked_into), definitions)
     sinks = graph.sinks()
+    sinks = [name for name in sinks if graph.op_types[name] not in _FED_FROM_OUTSIDE] or sinks
     chosen = [name for name in sinks if not graph.is_plumbing(name)] or sinks
     if not graph.present.isdisjoint(ENTERS | SWITCHES):
         contexts = find_contexts(graph.nodes[name] for name in graph.order)
         chosen = [name for name in chosen if contexts[name] == NOWHERE] or chosen
     outputs, targets = [], []
     for name in chosen:
-        count = output_count(graph.nodes[name], definitions)
-        if count == 0 or changes_state(graph.nodes[name], definitions):
+        types = output_types(graph.nodes[name], definitions)
+        if types is None:  # an op type that nobody knows
+            outputs.append((name, f"{name}:0"))
+            continue
+        values = [index for index, found in enumerate(types) if found.dtype not in _NO_VALUE]
+        if not values or any(found.is_ref for found in types):
             targets.append(name)
-        elif count == 1:
+        elif len(types) == 1:
             outputs.append((name, f"{name}:0"))
         else:
-            outputs.extend((f"{name}:{index}",) * 2 for index in range(count))
+            outputs.extend((f"{name}:{index}",) * 2 for index in values)
     return tuple(outputs), tuple(targets)
+
+
+def left_over_sinks(
+    outputs: Sequence[str], targets: Sequence[str], op_types: Mapping[str, str]
+) -> dict[str, str]:
+    """The reason by tensor, for those of ``outputs`` that run and are not fetched: gradients,
+    summaries and assigns, by the name or the type of their op.
+
+    In a graph of nothing else all are fetched: it is there for them.
+    """
+    found = {}
+    for tensor in outputs:
+        name = op_of(tensor)
+        for reason, pattern in _NOT_FETCHED.items():
+            if pattern.fullmatch(f"{name} {op_types[name]}"):
+                found.setdefault(tensor, reason)
+    return found if targets or len(found) < len(outputs) else {}
 
 
 def saving_functions(library: Any) -> frozenset[str]:
@@ -218,9 +255,3 @@ def output_count(node: Any, definitions: OpDefinitions) -> int:
     if definition is None:
         return 1
     return sum(argument_length(argument, node.attr) for argument in definition.output_arg)
-
-
-def changes_state(node: Any, definitions: OpDefinitions) -> bool:
-    """Whether an op returns a reference, as ``Assign`` and ``Apply*`` on v1 variables do."""
-    definition = definitions.find(node.op)
-    return definition is not None and any(argument.is_ref for argument in definition.output_arg)
