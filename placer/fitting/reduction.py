@@ -21,10 +21,11 @@ from itertools import accumulate
 
 from placer.fitting.recompute_problem import RematerialisationProblem
 from placer.graph.op_graph import OpGraph
+from placer.graph.passes.differentiation import is_update_type
+from placer.graph.passes.roles import find_roles
 from placer.graph.rewriting import recomputable_ops
 from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.lifetimes import Simulation
-from placer.prediction.memory.roles import find_roles, is_update_type
 from placer.prediction.step.step_layout import Effect, StepLayout
 
 _SHARE = 0.99

@@ -6,25 +6,6 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-TAPE_GRADIENT = re.compile(r"(?:.*/)?gradient_tape(?:_\d+)?/(.+)")
-"""Ops of a tape, with the scope of what they differentiate (``tensorflow/python/eager/
-backprop.py``)."""
-
-V1_GRADIENT = re.compile(r"(?:.*/)?gradients(?:_\d+)?/(.+)_grad/.+")
-"""Ops of ``tf.gradients``, with the op that they differentiate (``tensorflow/python/ops/
-gradients_util.py``)."""
-
-
-def is_gradient_name(name: str) -> bool:
-    """Whether automatic differentiation names its ops so.
-
-    >>> is_gradient_name("gradient_tape/dense/MatMul"), is_gradient_name("dense/MatMul")
-    (True, False)
-    """
-    if "gradient" not in name:
-        return False
-    return bool(TAPE_GRADIENT.fullmatch(name) or V1_GRADIENT.fullmatch(name))
-
 
 def free_name(name: str, taken: Container[str], mark: str = "_") -> str:
     """``name``, with a number behind ``mark`` if it is taken.

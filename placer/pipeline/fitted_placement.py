@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from cost_models.byte_sizes import format_bytes
 from placer.fitting.fitted_step import FittedStep
+from placer.graph.passes.roles import find_roles
 from placer.graph.program_source import Warning_
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.workload import Workload
-from placer.prediction.memory.roles import find_roles
 from placer.solving.solution import Solution
 
 

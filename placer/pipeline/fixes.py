@@ -19,6 +19,7 @@ from cost_models.clusters import parse_cluster
 from cost_models.devices import presets
 from placer.errors import PlacerError
 from placer.fitting.placed_order import FREE
+from placer.graph.passes.roles import find_roles
 from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import prepare
@@ -27,7 +28,6 @@ from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.request import AUTO, NEVER, Options
 from placer.plan.rows import PlanWarning
-from placer.prediction.memory.roles import find_roles
 from placer.problem.conflict import Conflict, Fix
 from placer.problem.constraints import pin_request
 from placer.problem.grouping import GRADIENTS, HINTS, together_request

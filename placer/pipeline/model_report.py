@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from cost_models.op_cost import OpCost
 from cost_models.op_info import ask_once
 from placer.errors import ShapeError
+from placer.graph.buffer_sharing import shared_input
 from placer.graph.name_scopes import scope_of
 from placer.graph.op_graph import Op, OpGraph, Variable
 from placer.graph.op_types import READ_VARIABLE
+from placer.graph.passes.roles import find_roles
 from placer.graph.tensor_names import split_tensor
 from placer.pipeline.left_over import count_left_over, summed_bytes
 from placer.pipeline.placement import place_workload
@@ -32,9 +34,7 @@ from placer.plan.report import (
 )
 from placer.plan.request import describe_request
 from placer.prediction.memory.live_moments import widest_op
-from placer.prediction.memory.roles import find_roles
 from placer.prediction.metrics import MemoryNeed, MemoryTimeline, Metrics
-from placer.prediction.step.buffer_sharing import shared_input
 from placer.prediction.step.routes import is_cpu
 
 if TYPE_CHECKING:

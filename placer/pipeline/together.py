@@ -12,15 +12,15 @@ from dataclasses import replace
 
 from cost_models.devices import Cluster
 from cost_models.op_info import OpInfo
+from placer.graph.buffer_sharing import views_by_shape
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import BODY_ATTRIBUTES, LOOPS
+from placer.graph.passes.roles import find_roles
 from placer.pipeline.formulation import restrict
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.pipeline.workload import Workload
 from placer.plan.request import Options
-from placer.prediction.memory.roles import find_roles
 from placer.prediction.orders.execution_orders import executor_orders, uses_accelerator
-from placer.prediction.step.buffer_sharing import views_by_shape
 from placer.problem.constraints import bodies_restrict
 
 

@@ -13,9 +13,9 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.name_scopes import ScopeTree, build_scope_tree
 from placer.graph.op_graph import OpGraph
+from placer.graph.passes.roles import find_roles
 from placer.graph.tensor_names import source_of, split_tensor
 from placer.prediction.memory.lifetimes import find_lifetimes
-from placer.prediction.memory.roles import find_roles
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import Metrics, Transfer
 

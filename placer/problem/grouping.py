@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 
 from cost_models.tensor_size import tensor_bytes
 from placer.errors import UsageError
-from placer.graph.name_scopes import TAPE_GRADIENT, V1_GRADIENT, is_gradient_name
 from placer.graph.op_graph import ColocationGroup, OpGraph
+from placer.graph.passes.differentiation import TAPE_GRADIENT, V1_GRADIENT, is_gradient_name
 from placer.graph.tensor_names import op_of
 from placer.graph.union_find import UnionFind
 from placer.problem.restriction import Restriction

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Unpack
 
+from placer.graph.passes.roles import find_roles
 from placer.pipeline.fixes import PlacedFix, placed_fixes, placements_of
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import try_placing
 from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
-from placer.prediction.memory.roles import find_roles
 from placer.questions.explanation import reopen
 from placer.solving.process import clock
 from placer.strategies.requests import fewest_parts

@@ -29,6 +29,7 @@ from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
 from placer.errors import UsageError
 from placer.extraction.divisibility.batch_axis import require_apart
+from placer.graph.passes.differentiation import is_update_type
 from placer.graph.program_source import ModelSource
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import decide_strategy, prepare, try_placing
@@ -36,7 +37,6 @@ from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
 from placer.plan.request import Keywords, Options, read_options, takes_options
 from placer.plan.results import Summarised
-from placer.prediction.memory.roles import is_update_type
 from placer.strategies.requests import (
     HYBRID,
     MICRO_BATCHES,

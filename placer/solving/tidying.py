@@ -18,7 +18,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from placer.prediction.times.messages import Message, list_messages
+from placer.graph.passes.levels import Message
+from placer.prediction.times.messages import list_messages
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.arrays import Floats
 from placer.solving.reduction.unit_problem import reduce_to_units

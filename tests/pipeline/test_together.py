@@ -8,10 +8,10 @@ pytest.importorskip("tensorflow")
 
 from cost_models.clusters import parse_cluster
 from placer.extraction import extract
+from placer.graph.passes.roles import find_roles
 from placer.pipeline.together import Together, predict_together
 from placer.pipeline.workload import cost_program, extract_program
 from placer.plan.request import Options
-from placer.prediction.memory.roles import find_roles
 from placer.prediction.orders.execution_orders import executor_orders
 
 CLUSTER = "1xT4"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.graph.passes.differentiation import is_update_type
 from placer.graph.tensor_names import op_of
-from placer.prediction.memory.roles import is_update_type
 
 _SHOWN = 5
 

@@ -12,8 +12,8 @@ from placer.extraction.flat_program import analyse_program
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.graph.op_graph import OpGraph
+from placer.graph.passes.differentiation import is_update_type
 from placer.graph.program_source import Bindings
-from placer.prediction.memory.roles import is_update_type
 
 Shapes = Mapping[str, Sequence[int | None]] | None
 

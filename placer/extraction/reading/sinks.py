@@ -26,6 +26,7 @@ from placer.graph.op_types import (
     VARIABLES,
 )
 from placer.graph.order import order_by_sources
+from placer.graph.passes.differentiation import MAYBE_FORWARD, differentiated, is_gradient_type
 from placer.graph.tensor_names import op_of, source_of
 
 _SAVER, _FED_OR_STATE, _COMPUTED = 1, 2, 4
@@ -38,14 +39,7 @@ _FED = _FED_FROM_OUTSIDE | VARIABLES | {READ_VARIABLE, "IteratorGetNext"}
 _NO_VALUE = frozenset({"resource", "variant"})
 """Dtypes that have no counterpart in numpy: TensorFlow refuses to fetch them."""
 
-_NOT_FETCHED = {
-    "gradient": re.compile(
-        r"(?:.*/)?(?:gradients|gradient_tape)(?:_\d+)?/.*|.* \w*(?:Grad(?:V\d+)?|Backprop\w*)"
-    ),
-    "summary": re.compile(r".* \w*Summary\w*"),
-    "assign": re.compile(r"(?:.*/)?Assign(?:Add|Sub|MovingAvg)?(?:_\d+)?(?:/.*)? \w+"),
-}
-"""Name and type (``gradients/mul Mul``) of sinks that run and are not fetched, by reason."""
+_ASSIGN_SCOPE = re.compile(r"(?:.*/)?Assign(?:Add|Sub|MovingAvg)?(?:_\d+)?(?:/.*)?")
 
 
 def _kind(op_type: str) -> int:
@@ -200,13 +194,20 @@ def left_over_sinks(
 
     In a graph of nothing else all are fetched: it is there for them.
     """
-    found = {}
-    for tensor in outputs:
-        name = op_of(tensor)
-        for reason, pattern in _NOT_FETCHED.items():
-            if pattern.fullmatch(f"{name} {op_types[name]}"):
-                found.setdefault(tensor, reason)
+    reasons = {tensor: _reason(op_of(tensor), op_types[op_of(tensor)]) for tensor in outputs}
+    found = {tensor: reason for tensor, reason in reasons.items() if reason}
     return found if targets or len(found) < len(outputs) else {}
+
+
+def _reason(name: str, op_type: str) -> str:
+    """Why a sink runs and is not fetched, ``""`` if it is fetched."""
+    if differentiated(name)[0] is not None:
+        return "gradient"
+    if is_gradient_type(op_type) and op_type not in MAYBE_FORWARD:
+        return "gradient"
+    if "Summary" in op_type:
+        return "summary"
+    return "assign" if _ASSIGN_SCOPE.fullmatch(name) else ""
 
 
 def saving_functions(library: Any) -> frozenset[str]:

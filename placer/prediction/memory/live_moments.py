@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from cost_models.op_cost import OpCost
 from cost_models.op_info import ask_once
+from placer.graph.buffer_sharing import overwritten_inputs, sharing_of
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import MERGES, READ_VARIABLE
 from placer.prediction.memory.buffers import Lifetime, peak_without_feeds
 from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory, checked_order
-from placer.prediction.step.buffer_sharing import overwritten_inputs, sharing_of
 
 _SINGLE_DEVICE = "CPU:0"
 

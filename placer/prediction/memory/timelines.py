@@ -16,9 +16,9 @@ from itertools import accumulate
 from cost_models.op_cost import OpCost
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
+from placer.graph.passes.roles import Roles, find_roles
 from placer.prediction.memory.buffers import Buffer, Lifetime
 from placer.prediction.memory.lifetimes import Simulation, find_lifetimes
-from placer.prediction.memory.roles import Roles, find_roles
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.step.routes import Place, Routes, find_routes, host_of
 from placer.prediction.step.separate_executors import Passage

@@ -14,11 +14,11 @@ from itertools import accumulate, chain, compress
 
 from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo, ask_once
+from placer.graph.buffer_sharing import Sharing, find_variables, sharing_of
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import LIST_ITEM_INPUT, LOOPS, MERGES, READ_VARIABLE, REF_VARIABLES
 from placer.graph.order import is_back_edge
 from placer.graph.rewriting import find_arrivals
-from placer.prediction.step.buffer_sharing import Sharing, shared_input, sharing_of
 from placer.prediction.step.control_flow import loop_invariants
 from placer.prediction.step.routes import Place, Routes, address_space, is_cpu
 from placer.prediction.step.tensor_lists import CUT, cut_items
@@ -378,15 +378,3 @@ def find_copied_variables(graph: OpGraph, variable_of: Mapping[str, str]) -> fro
         for tensor in op.inputs
         if tensor in variable_of
     )
-
-
-def find_variables(graph: OpGraph) -> dict[str, str]:
-    """The op that each resource tensor comes from, however often the handle was passed on."""
-    found: dict[str, str] = {}
-    for op in graph.ops.values():
-        for index, output in enumerate(op.info.outputs):
-            if output.dtype == "resource":
-                source = shared_input(op.info, index)
-                handle = None if source is None else found.get(op.inputs[source])
-                found[op.output_name(index)] = handle or op.name
-    return found

@@ -6,7 +6,8 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable, Sequence
 
-from placer.prediction.times.messages import Message, forward_order, list_messages
+from placer.graph.passes.levels import Message, forward_order
+from placer.prediction.times.messages import list_messages
 from placer.prediction.times.schedule import TaskGraph, run_tasks
 from placer.problem.placement_problem import PlacementProblem
 

@@ -17,9 +17,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from placer.graph.op_types import ENTERS, PLACEHOLDERS, READ_VARIABLE, VARIABLES
-from placer.graph.repeated_scopes import differentiated
+from placer.graph.passes.differentiation import (
+    differentiated,
+    is_gradient_type,
+    is_update_type,
+)
 from placer.graph.rewriting import RECOMPUTED, SWAPPED
-from placer.prediction.memory.roles import is_gradient_type, is_update_type
 from placer.prediction.predicted_step import PredictedStep
 
 FORWARD, BACKWARD, UPDATE = range(3)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from placer.prediction.times.messages import forward_order, list_messages
+from placer.graph.passes.levels import forward_order
+from placer.prediction.times.messages import list_messages
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines.time_limits import require_time
 from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units

@@ -12,22 +12,17 @@ forward ops are.  The turn is where most tensors are saved for later.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
 
-from placer.graph.repeated_scopes import find_blocks
-from placer.prediction.times.messages import Message, forward_order
+from placer.graph.passes.blocks import find_blocks
+from placer.graph.passes.levels import Message, forward_levels
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.solving.compiled.arrays import Flags, Floats, Ints
 from placer.solving.reduction.unit_problem import UnitProblem
-
-_SAVED_SHARE = 0.04
-"""Of all tensors written, kept across the turn of a hairpin: 0.06 to 0.33 in training steps, at
-most 0.02 in large inference graphs."""
 
 _STEPS = 512
 """Of the depth: what is tied to forward ops within one counts as tied to the same."""
@@ -61,7 +56,9 @@ class Depths:
 
 def find_depths(problem: PlacementProblem, units: UnitProblem) -> Depths:
     """Where the units of ``problem`` stand."""
-    levels, turn = forward_levels(problem)
+    messages = [Message(t.producer, t.consumers, t.bytes) for t in problem.tensors]
+    found_levels, turn = forward_levels(len(problem.op_names), messages)
+    levels = np.array(found_levels, np.int64)
     unit_of = np.array(units.unit_of, np.int64)
     is_forward = levels >= 0
     position = _positions(unit_of, levels / max(1, turn), units)
@@ -78,67 +75,6 @@ def find_depths(problem: PlacementProblem, units: UnitProblem) -> Depths:
         if block is not None and not any(np.array_equal(block, other) for other in found):
             found.append(block)
     return Depths(position=position, blocks=tuple(found))
-
-
-def forward_levels(problem: PlacementProblem) -> tuple[Ints, int]:
-    """The level of every op that the turn waits for, as late as its readers let it, -1 for the
-    others; and the level of the turn.  Without a turn that is the last level, and all ops have
-    one."""
-    messages = [Message(t.producer, t.consumers, t.bytes) for t in problem.tensors]
-    count = len(problem.op_names)
-    order = forward_order(count, messages)
-    place = [0] * count
-    for index, op in enumerate(order):
-        place[op] = index
-    # readers, but for those in the next round of a loop
-    after: list[list[int]] = [[] for _ in range(count)]
-    for message in messages:
-        source = message.producer
-        after[source] += [reader for reader in message.consumers if place[reader] > place[source]]
-    # levels as early as can be, and where they turn
-    level = [0] * count
-    for op in order:
-        for reader in after[op]:
-            level[reader] = max(level[reader], level[op] + 1)
-    turn, is_hairpin = _turn(messages, level)
-    # levels as late as can be
-    late = [-1] * count
-    for op in reversed(order):
-        readers = [late[reader] for reader in after[op] if late[reader] >= 0]
-        ends = level[op] == turn if is_hairpin else not after[op]
-        if level[op] <= turn and (readers or ends):
-            # what is given is where it is read
-            late[op] = min(readers, default=level[op] + 1) - (level[op] > 0 or not readers)
-    return np.array(late, np.int64), turn
-
-
-def _turn(messages: Sequence[Message], level: Sequence[int]) -> tuple[int, bool]:
-    """The level after which most tensors are kept that were written by then, if they are many (of
-    several, the one that hands on most); else the last level, and that there is no turn.
-
-    Those that are written at one level, or read last at one, count as one together: an optimizer's
-    slots are all read at the beginning, and gradients that are clipped by their common norm wait
-    for the end.  Not bytes: the gradients of shared weights, kept until all are there, would
-    outweigh what is saved.
-    """
-    last = max(level, default=0)
-    spans = [
-        (level[each.producer], max((level[op] for op in each.consumers), default=0))
-        for each in messages
-        if each.bytes > 0 and level[each.producer]  # weights are there all the time
-    ]
-    written_at, read_at = (Counter(span[end] for span in spans) for end in (0, 1))
-    kept, handed_on, written = np.zeros(last + 2), np.zeros(last + 2), 0.0
-    for source, until in spans:
-        share = 1.0 / max(written_at[source], read_at[until])
-        across = kept if until > source + 1 else handed_on
-        across[source] += share
-        across[max(source, until)] -= share
-        written += share
-    kept, handed_on = np.cumsum(kept).round(6), np.cumsum(handed_on)  # sums of shares are not exact
-    turn = max(range(last + 2), key=lambda at: (kept[at], handed_on[at]))
-    is_hairpin = kept[turn] > _SAVED_SHARE * written
-    return (turn, True) if is_hairpin else (last, False)
 
 
 def _positions(unit_of: Ints, share: Floats, units: UnitProblem) -> Floats:

@@ -9,16 +9,24 @@ import numpy as np
 import pytest
 from small_problems import problem_of
 
+from placer.graph.passes.levels import Message, forward_levels
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.reduction.unit_problem import reduce_to_units
-from placer.solving.search.depth import find_depths, forward_levels
+from placer.solving.search.depth import find_depths
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
 
 LAYERS = 12
 ACTIVATION, SAVED, WEIGHT = 10, 30, 100
+
+
+def levels_of(problem: PlacementProblem) -> tuple[np.ndarray, int]:
+    """The level of every op, and that of the turn."""
+    messages = [Message(t.producer, t.consumers, t.bytes) for t in problem.tensors]
+    levels, turn = forward_levels(len(problem.op_names), messages)
+    return np.array(levels), turn
 
 
 def hairpin(capacity: list[int], *, named: bool = True, layers: int = LAYERS) -> PlacementProblem:
@@ -60,7 +68,7 @@ def test_backward_ops_are_where_their_forward_ops_are(named: bool) -> None:
 
 
 def test_the_turn_is_where_most_is_saved() -> None:
-    levels, turn = forward_levels(hairpin([1000, 1000]))
+    levels, turn = levels_of(hairpin([1000, 1000]))
     assert turn == LAYERS
     assert levels[1 : 3 * LAYERS : 3].tolist() == list(range(1, LAYERS + 1))
     assert (levels[2 : 3 * LAYERS : 3] == -1).all()
@@ -102,7 +110,7 @@ def test_the_turn_is_not_where_an_optimizer_reads_or_waits(clipped: bool) -> Non
     """Slots are read at the beginning, and more of them than there are activations; clipped
     gradients are all there at the end."""
     problem, last_forward = trained(LAYERS, clipped=clipped)
-    levels, turn = forward_levels(problem)
+    levels, turn = levels_of(problem)
     assert turn == LAYERS == levels[last_forward]
     assert levels[1 : 3 * LAYERS : 3].tolist() == list(range(1, LAYERS + 1))
     assert (levels[2 : 3 * LAYERS : 3] == -1).all()
@@ -113,7 +121,7 @@ def test_a_chain_has_no_turn() -> None:
     chain = problem_of(
         resident=[1] * 9, tensors=[(op, [op + 1], 5) for op in range(8)], capacity=[9, 9]
     )
-    levels, turn = forward_levels(chain)
+    levels, turn = levels_of(chain)
     assert turn == 8
     assert levels.tolist() == [1, *range(1, 9)]  # what is given is where it is read
 

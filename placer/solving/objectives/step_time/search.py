@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placer.prediction.times.messages import Message
+from placer.graph.passes.levels import Message
 from placer.prediction.times.step_time import in_order, step_orders
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES, DoesNotFitError

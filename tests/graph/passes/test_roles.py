@@ -3,7 +3,7 @@
 from graphs_by_hand import draw, draw_costs
 
 from placer.graph.op_graph import Variable
-from placer.prediction.memory.roles import find_roles
+from placer.graph.passes.roles import find_roles
 from placer.prediction.memory.timelines import predict_memory
 
 

@@ -7,39 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-_GRADIENTS = re.compile(r"gradients?(_tape)?(_\d+)?_?")
-"""Scopes under which automatic differentiation repeats the names of what it differentiates."""
+from placer.graph.passes.differentiation import differentiated
 
 _NUMBER = re.compile(r"\d+")
 
 _FEWEST = 3
 """A scope is repeated if so many differ in their numbers alone."""
-
-
-def without_gradients(name: str) -> str:
-    """The name without the scopes of automatic differentiation.
-
-    >>> without_gradients("gradients/encoder/layer_7/dense/MatMul_grad/MatMul_1")
-    'encoder/layer_7/dense/MatMul/MatMul_1'
-    >>> without_gradients("gradient_tape/encoder/layer_7/Sum")
-    'encoder/layer_7/Sum'
-    """
-    return differentiated(name)[1]
-
-
-def differentiated(name: str) -> tuple[str | None, str]:
-    """The scope before those of automatic differentiation (``None`` without these), and the rest.
-
-    >>> differentiated("step/gradient_tape/encoder/MatMul/MatMul_1")
-    ('step/', 'encoder/MatMul/MatMul_1')
-    >>> differentiated("encoder/MatMul")
-    (None, 'encoder/MatMul')
-    """
-    parts = name.split("/")
-    found = [i for i, part in enumerate(parts[:-1]) if _GRADIENTS.fullmatch(part)]
-    first = found[-1] + 1 if found else 0
-    rest = "/".join(part.removesuffix("_grad") for part in parts[first:])
-    return ("".join(f"{part}/" for part in parts[: found[0]]) if found else None), rest
 
 
 @lru_cache(1 << 17)  # a search divides a model into blocks again and again
@@ -49,7 +22,7 @@ def numbered_scopes(name: str) -> tuple[str, ...]:
     >>> numbered_scopes("resnet/conv4_block12_1_conv/Conv2D")
     ('resnet/conv4', 'resnet/conv4_block12', 'resnet/conv4_block12_1')
     """
-    scope = without_gradients(name).rpartition("/")[0]
+    scope = differentiated(name)[1].rpartition("/")[0]
     ends = [found.end() for found in _NUMBER.finditer(scope)]
     return tuple([scope[:end] for end in ends])
 

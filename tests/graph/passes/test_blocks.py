@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from placer.graph.repeated_scopes import find_blocks, numbered_scopes
+from placer.graph.passes.blocks import find_blocks, numbered_scopes
 
 STYLES = {
     "keras": "gpt/transformer_layer_{}/attention/MatMul",

@@ -127,6 +127,18 @@ def overwritten_inputs(info: OpInfo, output: int) -> tuple[int, ...]:
     )
 
 
+def find_variables(graph: OpGraph) -> dict[str, str]:
+    """The op that each resource tensor comes from, however often the handle was passed on."""
+    found: dict[str, str] = {}
+    for op in graph.ops.values():
+        for index, output in enumerate(op.info.outputs):
+            if output.dtype == "resource":
+                source = shared_input(op.info, index)
+                handle = None if source is None else found.get(op.inputs[source])
+                found[op.output_name(index)] = handle or op.name
+    return found
+
+
 def _same_type(info: OpInfo, output: int) -> int | None:
     """``CastOp``: nothing to convert."""
     return 0 if info.inputs[0].dtype == info.outputs[output].dtype else None

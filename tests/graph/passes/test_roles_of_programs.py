@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import placer
-from placer.prediction.memory.roles import find_roles
+from placer.graph.passes.roles import find_roles
 
 optimizers = keras.optimizers
 

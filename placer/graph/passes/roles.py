@@ -19,19 +19,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 
-from placer.graph.name_scopes import is_gradient_name
+from placer.graph.buffer_sharing import find_variables
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import BRANCHES, MERGES, REF_VARIABLES
+from placer.graph.passes.differentiation import (
+    MAYBE_FORWARD,
+    is_gradient_name,
+    is_gradient_type,
+    is_update_type,
+)
 from placer.graph.tensor_names import op_of
-from placer.prediction.step.step_layout import find_variables
 
 _APPLY = re.compile("(Resource)?(Sparse)?Apply")
-_UPDATE = re.compile("(Resource)?(Sparse)?(Apply|Assign|Scatter|StridedSliceAssign)")
 _ADDS = re.compile("(Resource)?(Assign|Scatter|ScatterNd)Add")
-_GRADIENT = re.compile(r".*(Backprop.*|Grad(V\d)?|(?<!Stop)(?<!Prevent)Gradient)")
-_FORWARD = frozenset({"Conv2DBackpropInput", "Conv2DBackpropInputV2", "Conv3DBackpropInputV2"})
 _SUMS = frozenset({"Add", "AddV2"})
 _SHAPES_ONLY = frozenset({"VarIsInitializedOp", "VariableShape", "IsVariableInitialized"})
 _CONSTANTS = frozenset({"Const", "NoOp"})
@@ -59,26 +60,6 @@ class Roles:
     def of_buffer(self, op: str, kind: str) -> str:
         """The kind of a buffer that ``op`` wrote in the step."""
         return "gradient" if kind == "activation" and op in self.gradients else kind
-
-
-@cache
-def is_update_type(op_type: str) -> bool:
-    """Whether ops of this type write a variable.
-
-    >>> is_update_type("ResourceApplyAdam"), is_update_type("MatMul")
-    (True, False)
-    """
-    return _UPDATE.match(op_type) is not None
-
-
-@cache
-def is_gradient_type(op_type: str) -> bool:
-    """Whether ops of this type compute gradients.
-
-    >>> is_gradient_type("ReluGrad"), is_gradient_type("StopGradient")
-    (True, False)
-    """
-    return _GRADIENT.fullmatch(op_type) is not None
 
 
 def find_roles(graph: OpGraph) -> Roles:
@@ -121,7 +102,9 @@ def _gradients(graph: OpGraph) -> set[str]:
     ops = [op for op in graph.ops.values() if op.inputs]
     named = {op.name for op in ops if is_gradient_name(op.name)}
     typed = (
-        op for op in ops if is_gradient_type(op.op_type) and not (named and op.op_type in _FORWARD)
+        op
+        for op in ops
+        if is_gradient_type(op.op_type) and not (named and op.op_type in MAYBE_FORWARD)
     )
     return {
         name
