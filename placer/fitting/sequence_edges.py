@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from placer.graph.control_edges import ControlEdge, joinable_ops
 from placer.graph.order import predecessors
-from placer.prediction.memory.buffers import Lifetime
+from placer.prediction.memory.buffers import Lifetime, bytes_in_use
 from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.step.step_layout import StepLayout
@@ -83,11 +83,7 @@ def _large_buffers(
     lifetimes = find_lifetimes(step.layout, step.numbers(order), with_reads=True)
     for device, floor in floors.items():
         own = [lifetime for lifetime in lifetimes if lifetime.device == device]
-        change = [0] * (len(order) + 1)
-        for lifetime in own:
-            change[lifetime.first] += lifetime.bytes
-            change[lifetime.last + 1] -= lifetime.bytes
-        in_use = [*accumulate(change[:-1])]
+        in_use = bytes_in_use(own, len(order))
         least = least_share * max(in_use, default=0)
         full = [*_runs(in_use, floor - step.resident_bytes(device))]
         yield (

@@ -36,14 +36,19 @@ class Lifetime(NamedTuple):
     reads: tuple[Read, ...] = ()
 
 
-def peak_without_feeds(lifetimes: Iterable[Lifetime], op_count: int) -> int:
-    """The most bytes that are alive at once while ``op_count`` ops run, fed values aside."""
+def bytes_in_use(lifetimes: Iterable[Lifetime], op_count: int) -> list[int]:
+    """The bytes that are alive while each of ``op_count`` ops runs."""
     change = [0] * (op_count + 1)
     for lifetime in lifetimes:
-        if lifetime.kind != "feed":
-            change[lifetime.first] += lifetime.bytes
-            change[lifetime.last + 1] -= lifetime.bytes
-    return max(accumulate(change))
+        change[lifetime.first] += lifetime.bytes
+        change[lifetime.last + 1] -= lifetime.bytes
+    return list(accumulate(change[:-1]))
+
+
+def peak_without_feeds(lifetimes: Iterable[Lifetime], op_count: int) -> int:
+    """The most bytes that are alive at once while ``op_count`` ops run, fed values aside."""
+    own = (lifetime for lifetime in lifetimes if lifetime.kind != "feed")
+    return max(bytes_in_use(own, op_count), default=0)
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,7 @@ from cost_models.op_cost import OpCost
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.graph.passes.roles import Roles, find_roles
-from placer.prediction.memory.buffers import Buffer, Lifetime
+from placer.prediction.memory.buffers import Buffer, Lifetime, bytes_in_use
 from placer.prediction.memory.lifetimes import Simulation, find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.step.routes import Place, Routes, find_routes, host_of
@@ -200,11 +200,7 @@ def _timeline(
     """The sum of all buffers of one device, moment by moment."""
     # bytes in use, moment by moment, and their peak
     resident_bytes = sum(resident.values())
-    change = [0] * (len(order) + 1)
-    for lifetime in lifetimes:
-        change[lifetime.first] += lifetime.bytes
-        change[lifetime.last + 1] -= lifetime.bytes
-    in_use = tuple(accumulate(change[:-1], initial=resident_bytes))[1:]
+    in_use = tuple([resident_bytes + size for size in bytes_in_use(lifetimes, len(order))])
     peak_bytes = max(in_use, default=resident_bytes)
     moment = in_use.index(peak_bytes) if in_use else -1
     # what is alive at the peak; ops of one laid out loop count as that loop
