@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
+from typing import TypeGuard
 
 from cost_models.op_info import Shape, TensorProperties
 
@@ -50,7 +51,7 @@ def element_bytes(dtype: str) -> int | None:
         raise ValueError(f"unknown dtype {dtype!r}; known are {known}") from None
 
 
-def is_known(shape: Shape) -> bool:
+def is_known(shape: Shape) -> TypeGuard[tuple[int, ...]]:
     """Are the rank and every dimension known?
 
     >>> is_known((8, 128)), is_known((None, 128)), is_known(None)

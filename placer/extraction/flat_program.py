@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cost_models.op_info import TensorProperties
+from cost_models.tensor_size import is_known
 from placer.errors import ShapeError
 from placer.extraction.building import GraphBuilder
 from placer.extraction.extraction import Extraction
@@ -17,7 +18,7 @@ from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.scratch_graphs import Refinement
-from placer.extraction.graph_defs.tensor_states import TensorState, is_known
+from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensor_types import UNSIZED, GraphTypes
 from placer.extraction.graph_defs.v1_control_flow import find_contexts
 from placer.extraction.shapes.binding import Binding, bind_inputs

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from cost_models.op_info import OpInfo, ask_once
-from cost_models.tensor_size import tensor_bytes
+from cost_models.tensor_size import is_known, tensor_bytes
 from placer.graph.op_graph import OpGraph
 
 _ALIGNMENT_BYTES = 64
@@ -147,8 +147,7 @@ def _same_type(info: OpInfo, output: int) -> int | None:
 def _same_shape(info: OpInfo, output: int) -> int | None:
     """``TileOp``, ``PadOp``, ``BroadcastToOp``, ``ReductionOp``: nothing to do."""
     shape = info.inputs[0].shape
-    known = shape is not None and None not in shape
-    return 0 if known and shape == info.outputs[output].shape else None
+    return 0 if is_known(shape) and shape == info.outputs[output].shape else None
 
 
 def _only_input(info: OpInfo, output: int) -> int | None:

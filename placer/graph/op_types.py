@@ -86,3 +86,6 @@ LIST_SHAPE_INPUT: Mapping[str, int] = {
     "EmptyTensorList": 0,
 }
 """The input that states the shape of the elements of a TensorList."""
+
+HANDLES = frozenset({"resource", "variant"})
+"""Dtypes of tensors that stand for something else: TensorFlow refuses to fetch them."""

@@ -33,7 +33,7 @@ from cost_models.op_info import OpInfo
 from placer.errors import ModelError, UsageError
 from placer.graph.control_edges import joinable_ops
 from placer.graph.op_graph import Op, OpGraph
-from placer.graph.op_types import REF_VARIABLES
+from placer.graph.op_types import HANDLES, REF_VARIABLES
 from placer.graph.order import order_by_sources
 from placer.graph.tensor_names import op_of, split_tensor
 
@@ -42,7 +42,6 @@ SWAPPED = "swapped"
 ARRIVED = "arrived"
 _ARRIVAL = f"/{ARRIVED}"
 _JOIN = "IdentityN"
-_HANDLES = frozenset({"resource", "variant"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +255,7 @@ def recomputable_ops(graph: OpGraph) -> frozenset[str]:
         for name in joinable_ops(graph)
         if (op := graph.ops[name]).op_type not in graph.stateful_types
         and references.isdisjoint(op.producers)
-        and _HANDLES.isdisjoint(t.dtype for t in (*op.info.inputs, *op.info.outputs))
+        and HANDLES.isdisjoint(t.dtype for t in (*op.info.inputs, *op.info.outputs))
     )
 
 

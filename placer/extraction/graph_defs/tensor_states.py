@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeGuard
 
 from cost_models.op_info import Shape
 
@@ -34,15 +33,6 @@ class TensorState:
     shape: Shape
     element: ElementState | None = None
     value: tuple[int, ...] | None = None
-
-
-def is_known(shape: Shape) -> TypeGuard[tuple[int, ...]]:
-    """Whether rank and every dimension are known.
-
-    >>> is_known((8, 128)), is_known((None, 128))
-    (True, False)
-    """
-    return shape is not None and None not in shape
 
 
 def widen_shapes(first: Shape, second: Shape) -> Shape:

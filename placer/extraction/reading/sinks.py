@@ -18,6 +18,7 @@ from placer.graph.op_types import (
     ASSIGNS,
     CALLS,
     ENTERS,
+    HANDLES,
     PLACEHOLDERS,
     READ_VARIABLE,
     SAVERS,
@@ -36,8 +37,6 @@ _STATUS = frozenset({"IsVariableInitialized", "VarIsInitializedOp", READ_VARIABL
 _FED_FROM_OUTSIDE = PLACEHOLDERS | {"PlaceholderWithDefault"}
 _PLAIN = VARIABLES | {"Identity", "Const", READ_VARIABLE}
 _FED = _FED_FROM_OUTSIDE | VARIABLES | {READ_VARIABLE, "IteratorGetNext"}
-_NO_VALUE = frozenset({"resource", "variant"})
-"""Dtypes that have no counterpart in numpy: TensorFlow refuses to fetch them."""
 
 _ASSIGN_SCOPE = re.compile(r"(?:.*/)?Assign(?:Add|Sub|MovingAvg)?(?:_\d+)?(?:/.*)?")
 
@@ -176,7 +175,7 @@ def default_ends(
         if types is None:  # an op type that nobody knows
             outputs.append((name, f"{name}:0"))
             continue
-        values = [index for index, found in enumerate(types) if found.dtype not in _NO_VALUE]
+        values = [index for index, found in enumerate(types) if found.dtype not in HANDLES]
         if not values or any(found.is_ref for found in types):
             targets.append(name)
         elif len(types) == 1:

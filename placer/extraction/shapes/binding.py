@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cost_models.op_info import Shape
+from cost_models.tensor_size import is_known
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import shape_of
 from placer.extraction.graph_defs.tensor_states import (
     ElementState,
     TensorState,
-    is_known,
     sharpen_shape,
 )
 from placer.extraction.shapes.composite_shapes import OPEN, Sizes, shape_parts

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cost_models.op_info import Shape
+from cost_models.tensor_size import is_known
 from placer.extraction.graph_defs.scratch_graphs import Refinement
-from placer.extraction.graph_defs.tensor_states import is_known
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
 from placer.graph.op_types import BRANCHES

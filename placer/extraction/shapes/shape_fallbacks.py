@@ -6,10 +6,11 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cost_models.op_info import Shape
+from cost_models.tensor_size import is_known
 from placer.extraction.graph_defs.op_definitions import attribute
 from placer.extraction.graph_defs.protobufs import StoredShapes, shape_of
 from placer.extraction.graph_defs.scratch_graphs import NOTHING, Refinement
-from placer.extraction.graph_defs.tensor_states import TensorState, is_known, sharpen_shape
+from placer.extraction.graph_defs.tensor_states import TensorState, sharpen_shape
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.data_dependent import bound_shapes
 from placer.extraction.shapes.imported_shapes import ImportedGraph

@@ -15,6 +15,7 @@ from functools import reduce
 from typing import Any
 
 from cost_models.op_info import Shape
+from cost_models.tensor_size import is_known
 from placer.errors import ShapeError, UsageError
 from placer.extraction.flattening.body_graphs import (
     body_functions,
@@ -28,7 +29,6 @@ from placer.extraction.graph_defs.protobufs import StoredShapes
 from placer.extraction.graph_defs.scratch_graphs import NOTHING, Refinement
 from placer.extraction.graph_defs.tensor_states import (
     TensorState,
-    is_known,
     widen_states,
 )
 from placer.extraction.graph_defs.tensor_types import GraphTypes

@@ -13,10 +13,9 @@ from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import sharpen_shape, widen_shapes
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
-from placer.graph.op_types import ENTERS, MERGES, SWITCHES
+from placer.graph.op_types import ENTERS, HANDLES, MERGES, SWITCHES
 from placer.graph.tensor_names import op_of
 
-_HANDLES = frozenset({"resource", "variant"})
 """What they refer to would get lost on the way through an ``EnsureShape``."""
 
 
@@ -36,7 +35,7 @@ class LoopVariables:
         self.enters = {
             node.name: node.input[0]
             for node in types.nodes_of({"Enter"})
-            if types.outputs[node.name][0].dtype not in _HANDLES
+            if types.outputs[node.name][0].dtype not in HANDLES
         }
         steps = {node.name: node.input[0] for node in types.nodes_of({"NextIteration"})}
         self.variables: dict[str, tuple[str, str]] = {}

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from placer.graph.buffer_sharing import find_variables
 from placer.graph.op_graph import Op, OpGraph
-from placer.graph.op_types import BRANCHES, MERGES, REF_VARIABLES
+from placer.graph.op_types import BRANCHES, HANDLES, MERGES, REF_VARIABLES
 from placer.graph.passes.differentiation import (
     MAYBE_FORWARD,
     is_gradient_name,
@@ -109,9 +109,7 @@ def _gradients(graph: OpGraph) -> set[str]:
     return {
         name
         for name in (*named, *(op.name for op in typed))
-        if all(
-            output.dtype not in ("variant", "resource") for output in graph.ops[name].info.outputs
-        )
+        if all(output.dtype not in HANDLES for output in graph.ops[name].info.outputs)
     }
 
 
