@@ -13,7 +13,7 @@ from cost_models.roofline import op_seconds
 from placer.fitting.placed_order import FREE, edges_for_low_peaks
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import Op, OpGraph
-from placer.graph.op_types import ENTERS
+from placer.graph.op_types import ENTERS, READ_VARIABLE
 from placer.pipeline.workload import Workload
 from placer.plan.request import Options
 from placer.prediction.memory.live_moments import WorkingSet, moment_finder, working_sets
@@ -26,7 +26,6 @@ from placer.prediction.orders.execution_orders import (
 )
 from placer.problem.constraints import ConstraintOptions, Constraints, find_constraints
 from placer.problem.following import free_ops
-from placer.problem.lookup_tables import lookup_tables
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.problem.requests import confine
 from placer.solving.following import let_follow
@@ -39,6 +38,12 @@ STRETCH_COUNT = 16
 WIDE_SHARE = 0.4
 WIDEST_COUNT = 48
 """So do the moments of this many ops, if they take that share of the smallest cap alone."""
+
+_LOOKUPS = frozenset(
+    {"Gather", "GatherNd", "GatherV2", "ResourceGather", "ResourceGatherNd"}
+    | {"SparseSegmentMean", "SparseSegmentSqrtN", "SparseSegmentSum"}
+)
+_PASS_ON = ENTERS | {READ_VARIABLE, "Identity"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,3 +315,21 @@ def _tensors(
         for tensor in graph.tensors.values()
         if tensor.consumers
     )
+
+
+def lookup_tables(graph: OpGraph) -> list[str]:
+    """The ops that hold a table (variables, and constants of two axes or more), in graph order."""
+    handles = {variable.handle for variable in graph.variables}
+    found = set()
+    for op in graph.ops.values():
+        source = op
+        while (source is op and op.op_type in _LOOKUPS) or source.op_type in _PASS_ON:
+            if not source.inputs:
+                break
+            source = graph.ops[source.producers[0]]
+        if source is not op and op.op_type in _LOOKUPS:
+            outputs = source.info.outputs
+            is_matrix = bool(outputs) and len(outputs[0].shape or ()) > 1
+            if source.name in handles or (source.op_type == "Const" and is_matrix):
+                found.add(source.name)
+    return [name for name in graph.ops if name in found]

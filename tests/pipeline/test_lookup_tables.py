@@ -6,7 +6,7 @@ from graphs_by_hand import draw
 
 from cost_models.op_info import OpInfo, TensorProperties
 from placer.graph.op_graph import Op, OpGraph, Variable
-from placer.problem.lookup_tables import lookup_tables
+from placer.pipeline.formulation import lookup_tables
 
 
 def test_a_variable_is_a_table_if_rows_of_it_are_read_directly_or_after_a_read():
