@@ -252,16 +252,21 @@ class _Checkpoints:
     def sequence(self, dropped: frozenset[int]) -> list[int]:
         """With the set of nodes that is ``dropped``."""
         sequence, missing, inputs = [*self.early], set(dropped), self.problem.inputs
-
-        def compute(node: int) -> None:
-            for source in inputs[node]:
-                if source in missing:
-                    missing.discard(source)
-                    compute(source)
-            sequence.append(node)
-
         for node in self.late:
-            compute(node)
+            if missing.isdisjoint(inputs[node]):
+                sequence.append(node)
+                continue
+            stack = [(node, iter(inputs[node]))]  # thousands in a row may be missing
+            while stack:
+                reader, sources = stack[-1]
+                for source in sources:
+                    if source in missing:
+                        missing.discard(source)
+                        stack.append((source, iter(inputs[source])))
+                        break
+                else:
+                    sequence.append(reader)
+                    stack.pop()
         return sequence
 
     def worth(self, dropped: frozenset[int]) -> tuple[float, float]:

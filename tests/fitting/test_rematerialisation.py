@@ -20,7 +20,7 @@ from placer.fitting.recompute_problem import (
     from_document,
     to_json,
 )
-from placer.fitting.recompute_sequences import solve_rematerialisation
+from placer.fitting.recompute_sequences import _Checkpoints, solve_rematerialisation
 from placer.solving.solution import Status
 
 
@@ -154,6 +154,24 @@ def test_a_kept_tensor_is_computed_again_where_the_budget_says_so() -> None:
     assert (again.value, again.lower_bound, again.peak_bytes) == (7.0, 6.0, 7)
     none = solve_rematerialisation(chain(budget=6))
     assert none.status is Status.INFEASIBLE
+
+
+def test_thousands_of_nodes_in_a_row_may_be_computed_again() -> None:
+    """A chain, dropped but for its end, is computed again at once for who reads its start last."""
+    count = 3_000
+    chain = ((), *((node - 1,) for node in range(1, count)), (count - 1, count - 2))
+    problem = RematerialisationProblem(
+        node_names=tuple(map(str, range(count + 1))),
+        seconds=(1,) * (count + 1),
+        bytes=(1,) * (count + 1),
+        inputs=chain,
+        order=tuple(range(count + 1)),
+        budget_bytes=3,
+        once=(count,),
+    )
+    sequence = _Checkpoints(problem).sequence(frozenset(range(count - 1)))
+    assert sequence == [*range(count), *range(count - 1), count]
+    assert problem.is_feasible(sequence)
 
 
 def test_what_needs_no_search_is_answered_at_once() -> None:
