@@ -14,7 +14,6 @@ from placer.errors import ModelError
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER_BYTES = 48
-_TRAILER_BYTES = 5
 _BLOCK_BYTES = 64 << 10
 
 
