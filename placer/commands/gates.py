@@ -22,6 +22,7 @@ from placer.plan.rows import GateVerdict
 
 if TYPE_CHECKING:
     from placer.application.verifying.verification_result import Verification
+    from placer.plan.report import Report
 
 FALLBACK_CODES = ("device_string_ignored",)
 """Warnings of ops that do not run where they ask to."""
@@ -137,6 +138,25 @@ def judge(
         else:
             failures += over
     return GateVerdict(passed=not failures, failures=tuple(failures), notes=tuple(notes))
+
+
+def check_as_it_is(limits: Mapping[str, int], found: Report) -> list[str]:
+    """What is above its limit if the model is loaded as it is, with variables that nothing uses, in
+    sentences: for one accelerator, since with more of them it has to be placed."""
+    accelerators = (
+        [row.name for row in found.plan.devices if row.type != "CPU"] if found.plan else []
+    )
+    unused = found.loading.unused_bytes if found.loading else 0
+    if len(accelerators) != 1 or not unused:
+        return []
+    name, peak = accelerators[0], found.memory.high_bytes
+    if name not in limits or peak <= limits[name]:
+        return []
+    return [
+        f"{name} is predicted to peak at {format_bytes(peak)} if the model is loaded as it is "
+        f"({format_bytes(unused)} of variables that are not used), the limit is "
+        f"{format_bytes(limits[name])}; placer apply puts those on the host"
+    ]
 
 
 def check_plan(plan: Plan, gates: Gates) -> list[str]:

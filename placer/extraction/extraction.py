@@ -13,6 +13,7 @@ from placer.errors import unknown_option
 from placer.extraction.graph_defs.program import ProgramInput
 from placer.graph.op_graph import OpGraph
 from placer.graph.program_source import Bindings, ModelSource, Warning_
+from placer.graph.stored_variables import NOTHING_STORED, StoredVariables
 
 if TYPE_CHECKING:
     import networkx
@@ -53,8 +54,9 @@ class Extraction:
     (key, tensor) what it is fed and gives.  ``left_over`` are the sinks that are not fetched, where
     nobody said which are outputs, and why (:mod:`placer.extraction.reading.sinks`).
     ``unknown`` are the tensors whose bytes stay unknown although their dtype has a size (those of
-    bodies as ``body/op:0``), ``unknown_roots`` the ops at which shapes get lost.  ``ops_in_file``
-    counts the ops of the whole file, functions included.
+    bodies as ``body/op:0``), ``unknown_roots`` the ops at which shapes get lost.  ``stored`` is
+    what loaders of the file restore.  ``ops_in_file`` counts the ops of the whole file, functions
+    included.
     """
 
     graph: OpGraph
@@ -66,6 +68,7 @@ class Extraction:
     unknown: tuple[str, ...] = ()
     unknown_roots: tuple[str, ...] = ()
     warnings: tuple[Warning_, ...] = ()
+    stored: StoredVariables = NOTHING_STORED
     ops_in_file: int = 0
     functions_in_file: int = 0
     tensorflow_version: str = ""

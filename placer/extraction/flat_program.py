@@ -27,6 +27,7 @@ from placer.extraction.shapes.shape_inference import GraphShapes, ShapeAnalysis
 from placer.graph.op_graph import OpGraph
 from placer.graph.order import is_back_edge
 from placer.graph.program_source import ModelSource, Warning_
+from placer.graph.stored_variables import NOTHING_STORED
 from placer.graph.tensor_names import op_of
 
 _SHOWN = 3
@@ -92,6 +93,7 @@ def analyse_program(
         inputs=program.inputs,
         outputs=program.outputs,
         left_over=program.left_over,
+        stored=program.find_stored(program) if program.find_stored else NOTHING_STORED,
         unknown=()
         if is_complete
         else tuple(p + name for p, part in _parts(graph) for name in _lost(part)),

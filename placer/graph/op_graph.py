@@ -104,7 +104,8 @@ class OpGraph:
     all results of the function, in order.  ``colocation_groups`` are ops that must share a device
     by what they are, ``colocation_hints`` pairs of ops that the graph alone asks to (``_class``).
     ``stateful_types`` are the op types in it that TensorFlow registers as stateful or as writing
-    references, or does not know.
+    references, or does not know.  ``idle_bytes`` are by device the sizes of what loaders put there
+    that no op of the graph uses.
     """
 
     ops: Mapping[str, Op]
@@ -117,6 +118,7 @@ class OpGraph:
     colocation_hints: tuple[ColocationGroup, ...] = ()
     stateful_types: frozenset[str] = frozenset()
     fingerprint: str = ""
+    idle_bytes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def shaped(
         self, infos: Sequence[OpInfo], bodies: Mapping[str, Bodies], **fields: Any
@@ -136,6 +138,13 @@ class OpGraph:
         if all(_agrees(*pair) for pair in pairs.values()):
             known = {key: value for key, value in self.__dict__.items() if key in _WITHOUT_SHAPES}
             found.__dict__.update(known, _answers=dict(self._answers))
+        return found
+
+    def with_idle(self, idle_bytes: Mapping[str, tuple[int, ...]]) -> OpGraph:
+        """The same graph beside what is loaded and not used; what it was asked still holds."""
+        found = replace(self, idle_bytes=idle_bytes)
+        known = {key: value for key, value in self.__dict__.items() if key not in found.__dict__}
+        found.__dict__.update(known)
         return found
 
     def ask_once(self, function: Callable[[OpGraph], Answer]) -> Answer:

@@ -168,7 +168,7 @@ def build_problem(
             for before in op.control_inputs
         ),
         capacity_bytes=capacity,
-        transient_bytes=(0,) * len(device_names),
+        transient_bytes=tuple(sum(graph.idle_bytes.get(name, ())) for name in device_names),
         live_bytes=(
             *homeless,
             *_moments(

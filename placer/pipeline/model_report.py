@@ -19,6 +19,7 @@ from placer.graph.op_types import READ_VARIABLE
 from placer.graph.passes.roles import find_roles
 from placer.graph.tensor_names import split_tensor
 from placer.pipeline.left_over import count_left_over, summed_bytes
+from placer.pipeline.loading import loading_facts
 from placer.pipeline.placement import place_workload
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.workload import Workload, require_known_shapes
@@ -52,7 +53,8 @@ def analyse(workload: Workload, together: PredictedPlacement) -> Report:
     graph, costs, extraction = workload.graph, workload.costs, workload.extraction
     return Report(
         model=_model_facts(extraction, costs),
-        memory=_memory_facts(graph, costs, together.metrics),
+        memory=_memory_facts(extraction, costs, together.metrics),
+        loading=loading_facts(extraction.stored, workload.cluster),
         compute=_compute_facts(workload, together.metrics),
         largest_group=_largest_group(graph, costs),
         no_gpu_kernel=_no_gpu_kernel(graph),
@@ -95,7 +97,7 @@ def _model_facts(extraction: Extraction, costs: Mapping[str, OpCost]) -> ModelFa
         variable_count=len(counts),
         unsized_variable_count=counts.count(None),
         parameter_count=sum(count or 0 for count in counts),
-        parameter_bytes=_parameter_bytes(graph, costs),
+        parameter_bytes=_parameter_bytes(extraction, costs),
         output_bytes=summed_bytes((tensor for _, tensor in extraction.outputs), graph),
         left_over=count_left_over(extraction),
     )
@@ -121,15 +123,25 @@ def _element_count(variable: Variable) -> int | None:
     return math.prod(size for size in variable.shape if size is not None)
 
 
-def _parameter_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, int]:
-    """Resident bytes of the variables by dtype, largest first."""
+def _parameter_bytes(extraction: Extraction, costs: Mapping[str, OpCost]) -> dict[str, int]:
+    """Resident bytes of the variables by dtype, largest first, without what follows them."""
     sums: Counter[str] = Counter()
-    for variable in graph.variables:
-        sums[variable.dtype] += costs[variable.handle].persistent_bytes
+    beside = extraction.stored.following_bytes
+    for variable in extraction.graph.variables:
+        own = costs[variable.handle].persistent_bytes - beside.get(variable.handle, 0)
+        sums[variable.dtype] += own
     return dict(sums.most_common())
 
 
-def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics) -> MemoryFacts:
+def _memory_facts(
+    extraction: Extraction, costs: Mapping[str, OpCost], metrics: Metrics
+) -> MemoryFacts:
+    graph, held = extraction.graph, extraction.stored.held_bytes
+    costs = dict(costs)
+    for op, size in held.items():
+        if op in costs:
+            found = costs[op]
+            costs[op] = replace(found, persistent_bytes=found.persistent_bytes - size)
     handles = {variable.handle for variable in graph.variables}
     weights = sum(costs[handle].persistent_bytes for handle in handles)
     roles = graph.ask_once(find_roles)
@@ -145,6 +157,7 @@ def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics)
         weight_bytes=weights - optimizer_state - metrics_state,
         optimizer_state_bytes=optimizer_state,
         metrics_bytes=metrics_state,
+        table_bytes=sum(held.values()),
         constant_bytes=sum(cost.persistent_bytes for cost in costs.values()) - weights,
         peak_bytes=timeline.peak_bytes,
         peak_op=timeline.peak_op,

@@ -17,6 +17,7 @@ from placer.pipeline.fitted_placement import FittedPlacement, fit_warnings
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.hints import hint_warnings, hints_apart
 from placer.pipeline.left_over import left_over_warnings
+from placer.pipeline.loading import loading_facts, loading_warnings
 from placer.pipeline.predicted_placement import PredictedPlacement, over_caps
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
@@ -60,6 +61,9 @@ def assemble_plan(
         control_edges=predicted.control_edges if predicted else (),
         rewriting=predicted.rewriting if predicted else NO_REWRITING,
         followers=followers,
+        loading=loading_facts(extraction.stored, workload.cluster, placement)
+        if placement
+        else None,
         hints_apart=len(hints_apart(formulation.graph, placement)) if placement else 0,
         tensorflow_version=extraction.tensorflow_version,
         tool_version=__version__,
@@ -224,8 +228,11 @@ def _warnings(
     found = [*extraction.warnings, *formulation.constraints.warnings]
     found += left_over_warnings(extraction)
     found += _assumptions(formulation.workload.cluster, predicted)
+    cluster = formulation.workload.cluster
     if predicted is not None:
         found += hint_warnings(formulation, predicted.placement)
+        facts = loading_facts(extraction.stored, cluster, predicted.placement)
+        found += loading_warnings(facts, cluster)
     if extraction.unknown:
         message = "the shapes of these tensors are unknown; their bytes are not counted"
         found.append(("unknown_shape", message, extraction.unknown))

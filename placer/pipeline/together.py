@@ -17,6 +17,7 @@ from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import BODY_ATTRIBUTES, LOOPS
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.formulation import restrict
+from placer.pipeline.loading import idle_bytes
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.pipeline.workload import Workload
 from placer.plan.request import Options
@@ -50,6 +51,8 @@ class Together:
 
     def predict(self, workload: Workload) -> PredictedPlacement:
         """What it takes."""
+        idle = idle_bytes(workload.extraction.stored, self.cluster)
+        workload = workload.with_graph(workload.graph.with_idle(idle))
         graph = workload.graph
         foreseen = not bodies_restrict(graph)
         return predict_placement(

@@ -18,6 +18,7 @@ from placer.extraction.shapes.composite_shapes import OPEN
 from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import Rewriting, rewrite_graph
 from placer.pipeline.costing import cost_ops
+from placer.pipeline.loading import with_stored
 from placer.plan.request import Options
 from placer.prediction.costs.op_costs import rewritten_costs
 
@@ -134,6 +135,12 @@ def cost_program(
     """The workload of an extracted program, with the cost of every op."""
     _LOG.info("estimating costs of %s ops", f"{len(extraction.graph.ops):,}")
     costs, extraction = cost_ops(source, extraction, cluster, wanted)
+    stored = extraction.stored
+    idle = {cluster.host.name: stored.host_bytes}
     return Workload(
-        source=source, wanted=wanted, extraction=extraction, costs=costs, cluster=cluster
+        source=source,
+        wanted=wanted,
+        extraction=replace(extraction, graph=extraction.graph.with_idle(idle)),
+        costs=with_stored(costs, stored),
+        cluster=cluster,
     )

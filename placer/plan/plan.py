@@ -13,6 +13,7 @@ from placer.errors import InfeasibleError, UsageError
 from placer.files import rebased, write_text
 from placer.graph.program_source import Bindings, ModelSource
 from placer.graph.rewriting import NO_REWRITING, Rewriting
+from placer.plan.loading import LoadingFacts
 from placer.plan.results import Page, interactive
 from placer.plan.rows import (
     GateVerdict,
@@ -48,7 +49,8 @@ class Plan(Page):
     ops that it adds are placed too.
     ``followers`` are the ops that are on the host beside its ops, and are not spilled
     (:mod:`placer.solving.following`).  ``hints_apart`` counts the colocation hints (``_class``) of
-    the graph that the placement does not follow.  ``gate`` is the verdict of the gates that were
+    the graph that the placement does not follow.  ``loading`` is what loaders restore of the placed
+    model and where.  ``gate`` is the verdict of the gates that were
     asked for, ``optimised`` what TensorFlow makes of the placed graph, if that was asked for.
     ``request`` are the options that the plan was made with, as far as JSON holds them.
     ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
@@ -70,6 +72,7 @@ class Plan(Page):
     followers: tuple[str, ...] = ()
     hints_apart: int = 0
     request: Mapping[str, Any] = field(default_factory=dict)
+    loading: LoadingFacts | None = None
     gate: GateVerdict | None = None
     optimised: OptimisedFacts | None = None
     tensorflow_version: str = ""
@@ -198,6 +201,8 @@ class Plan(Page):
         data["warnings"] = tuple(PlanWarning.read(row) for row in data["warnings"])
         if data["conflict"] is not None:
             data["conflict"] = Conflict.from_json(data["conflict"])
+        if data.get("loading") is not None:
+            data["loading"] = LoadingFacts.read(data["loading"])
         if data.get("gate") is not None:
             data["gate"] = GateVerdict.read(data["gate"])
         if data.get("optimised") is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from cost_models.op_info import Shape
+from placer.plan.loading import LoadingFacts
 from placer.plan.plan import Plan
 from placer.plan.results import Page
 from placer.plan.rows import GateVerdict
@@ -91,7 +92,7 @@ class MemoryFacts:
     ``bytes_at_peak`` splits it by kind (see :class:`~placer.prediction.metrics.LiveBuffer`),
     ``scopes_at_peak`` by name scope; ``largest_at_peak`` are the largest buffers then.
     ``weight_bytes`` are resident for the forward pass, ``optimizer_state_bytes`` for updates,
-    ``metrics_bytes`` for what only adds up.
+    ``metrics_bytes`` for what only adds up; ``table_bytes`` are lookup tables and string constants.
     The ``allocator`` (``growth`` or ``one region``; ``""``: not followed) needs ``need_bytes``,
     from ``need_low_bytes`` to ``need_high_bytes`` over the orders; ``need_parts`` splits what is
     expected into ``tensors``, ``workspace`` of kernels, ``padding`` and ``fragmentation``.
@@ -109,6 +110,7 @@ class MemoryFacts:
     largest_at_peak: tuple[LiveBuffer, ...]
     optimizer_state_bytes: int = 0
     metrics_bytes: int = 0
+    table_bytes: int = 0
     low_bytes: int = 0
     high_bytes: int = 0
     validated: bool = False
@@ -203,7 +205,8 @@ class Report(Page):
 
     ``no_gpu_kernel`` and ``unmodelled`` count ops by op type.  ``unknown_share`` is the least part
     of the bytes of all tensors that ``unknown_shapes`` can have.  ``warnings`` are
-    (code, message) pairs.  ``plan`` is the placement on the devices asked for, ``gate`` the verdict
+    (code, message) pairs.  ``loading`` is what loaders of the model restore.  ``plan`` is the
+    placement on the devices asked for, ``gate`` the verdict
     of the gates.  ``step`` predicts one step with everything on the reference device, op by op, for
     pictures.
     """
@@ -218,6 +221,7 @@ class Report(Page):
     unknown_shapes: tuple[UnknownShape, ...] = ()
     unknown_share: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()
+    loading: LoadingFacts | None = None
     gate: GateVerdict | None = None
     plan: Plan | None = None
     step: Callable[[], PredictedStep] | None = field(

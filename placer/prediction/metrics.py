@@ -33,8 +33,8 @@ class Transfer:
 class LiveBuffer:
     """A buffer that is alive at the peak of a device: its owner (an op), bytes and kind
     (``weights``, ``optimizer_state``, ``metrics``, ``constant``, ``activation``, ``gradient``,
-    ``temporary``, ``transfer``: received, ``feed``).  ``until`` is the last op that needs it,
-    ``""`` if it is kept from step to step."""
+    ``temporary``, ``transfer``: received, ``feed``, ``unused``: loaded all the same).
+    ``until`` is the last op that needs it, ``""`` if it is kept from step to step."""
 
     op: str
     bytes: int

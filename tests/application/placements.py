@@ -6,7 +6,7 @@ from functools import partial
 from types import SimpleNamespace
 
 from placer.application.devices.node_kernels import has_kernel
-from placer.application.placing.shared_variables import touched_handles
+from placer.extraction.reading.companions import touched_handles
 from placer.extraction.graph_defs.op_definitions import called_functions
 from placer.graph.rewriting import NO_REWRITING
 from placer.plan.plan import Plan

@@ -15,11 +15,11 @@ from typing import Any
 from cost_models.device_names import canonical, merge
 from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import gpu_dtypes, has_kernel
-from placer.application.placing.shared_variables import touched_handles
 from placer.errors import VerificationError
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.tensor_types import input_types
+from placer.extraction.reading.companions import touched_handles
 from placer.graph.op_types import REF_VARIABLES
 from placer.graph.tensor_names import data_inputs, op_of
 from placer.plan.plan import Plan

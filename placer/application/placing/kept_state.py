@@ -14,13 +14,13 @@ from typing import Any
 
 from placer.application.devices.device_mapping import HOST
 from placer.application.placing.graph_placement import planned_alike
-from placer.application.placing.shared_variables import touched_handles
 from placer.extraction.division.dividing import divided
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.flat_nodes import hinted_ops
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.reading.companions import touched_handles
 from placer.extraction.reading.loading import flatten, read_program
 from placer.extraction.reading.sinks import Dependencies, saving_functions, state_ops
 from placer.graph.op_types import SAVERS

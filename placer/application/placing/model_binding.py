@@ -27,10 +27,10 @@ from placer.application.placing.placed_function import (
     place_function,
 )
 from placer.application.placing.replicas import Replicas
-from placer.application.placing.shared_variables import touched_handles
 from placer.errors import UsageError
 from placer.extraction.division.dividing import planned
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.reading.companions import touched_handles
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import batch_specs, keras_variables, trace_step
 from placer.graph.tensor_names import op_of, source_of

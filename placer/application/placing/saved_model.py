@@ -24,7 +24,7 @@ from placer.application.placing.graph_placement import (
     placed_nodes,
     planned_alike,
 )
-from placer.application.placing.shared_variables import follow_variables, touched_handles
+from placer.application.placing.shared_variables import follow_variables
 from placer.application.placing.signature_flattening import flatten_function
 from placer.errors import UsageError
 from placer.extraction.files.sources import model_file, read_source
@@ -46,6 +46,7 @@ from placer.extraction.graph_defs.protobufs import (
     functions_by_name,
 )
 from placer.extraction.graph_defs.rewritten_nodes import adopt_rewriting
+from placer.extraction.reading.companions import touched_handles
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.saved_functions import exported_function
 from placer.extraction.reading.signatures import choose_meta_graph

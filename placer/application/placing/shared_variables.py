@@ -3,25 +3,24 @@
 A file has more handles than variables, save and restore ops, and signatures besides the placed
 one.  Handles of one variable, the ops of the main graph that read and write them, and variables
 that one op touches together (a weight and its optimizer slots) must share a device, or the model
-does not restore or another signature does not run.
+does not restore or another signature does not run.  What nothing planned touches goes to the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from placer.errors import ModelError
+from cost_models.device_names import full_name
+from placer.application.devices.device_mapping import HOST
 from placer.extraction.graph_defs.flat_nodes import hinted_ops
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.state import resource_key
-from placer.extraction.reading.saved_functions import captured_tensors
-from placer.extraction.reading.signatures import INITIALISER_SIGNATURE
-from placer.graph.op_types import CALLS, ENTERS, LOOPS, SWITCHES, TABLES, VARIABLES
+from placer.extraction.reading.companions import other_signatures, touched_by
+from placer.extraction.reading.loaded_variables import RESTORES, objects_in_use
+from placer.graph.op_types import CALLS, CONTROL_FLOW, TABLES, VARIABLES
 from placer.graph.program_source import Warning_
-from placer.graph.tensor_names import data_inputs, full_tensor, op_of
-
-_PASSING = ENTERS | SWITCHES | {"Identity", "RefIdentity"}
+from placer.graph.tensor_names import op_of
 
 ResourceKey = tuple[str, str, str]
 
@@ -41,18 +40,16 @@ def follow_variables(
     }
     planned = {keys[name]: device for name, device in devices.items() if name in keys}
     warnings = _place_companions(meta_graph, program, keys, planned)
-    handle_devices = {name: planned[key] for name, key in keys.items() if key in planned}
-    _place_accesses(graph_def, handle_devices)
+    variables = {node.name for node in graph_def.node if node.op in VARIABLES}
+    handle_devices = {
+        name: planned.get(key, full_name(HOST))
+        for name, key in keys.items()
+        if key in planned or name in variables
+    }
+    _place_accesses(graph_def, handle_devices, planned=devices)
+    _restore_on_host(graph_def)
     _place_objects(meta_graph, handle_devices)
     return warnings
-
-
-def _is_handle(node: Any) -> bool:
-    from tensorflow.core.framework import types_pb2
-
-    if node.op == "Placeholder":
-        return bool(node.attr["dtype"].type == types_pb2.DT_RESOURCE)
-    return node.op in VARIABLES or node.op in TABLES
 
 
 def _place_companions(
@@ -63,7 +60,8 @@ def _place_companions(
 ) -> tuple[Warning_, ...]:
     """Extends ``planned`` by variables that other signatures touch together with placed ones."""
     warnings = []
-    for signature, ops in _other_signatures(meta_graph, program):
+    others = other_signatures(meta_graph, program.signature)
+    for signature, ops in touched_by(program.path, ",".join(program.tags), others):
         for op, handles in ops:
             touched = {keys[name] for name in handles if name in keys}
             found = {planned[key] for key in touched if key in planned}
@@ -78,54 +76,22 @@ def _place_companions(
     return tuple(warnings)
 
 
-def _other_signatures(
-    meta_graph: Any, program: FlatProgram
-) -> Iterator[tuple[str, list[tuple[str, list[str]]]]]:
-    """(signature, its ops with the handles they touch) for all signatures but the placed one."""
-    from placer.extraction.reading.loading import load_program
+def _place_accesses(
+    graph_def: Any, handle_devices: Mapping[str, str], planned: Collection[str]
+) -> None:
+    """Devices of all handles in the main graph and of the ops that read or write them.
 
-    for name in sorted(meta_graph.signature_def):
-        if name in (program.signature, INITIALISER_SIGNATURE):
-            continue
-        try:
-            other = load_program(program.path, tag_set=",".join(program.tags), signature=name)
-        except ModelError:
-            continue
-        yield name, touched_handles(other.graph_def.node)
-
-
-def touched_handles(nodes: Any) -> list[tuple[str, list[str]]]:
-    """Every op that touches resources or reference variables, with the names of the handles.
-
-    ``nodes`` are in topological order.  Handles are followed through identities, switches and the
-    outputs of loops.
+    Ops that are not ``planned`` may be on the host for the sake of an earlier placement.
     """
-    handle_of: dict[str, str] = {}
-    touched = []
-    for node in nodes:
-        if _is_handle(node):
-            handle_of[f"{node.name}:0"] = node.name
-            continue
-        tensors = [full_tensor(name) for name in data_inputs(node.input)]
-        found = {number: handle_of[t] for number, t in enumerate(tensors) if t in handle_of}
-        if found:
-            touched.append((node.name, list(found.values())))
-        if node.op in LOOPS:
-            handle_of |= {f"{node.name}:{number}": handle for number, handle in found.items()}
-        elif found and node.op in _PASSING:
-            handle_of |= {f"{node.name}:{number}": found[0] for number in (0, 1) if 0 in found}
-    return touched
-
-
-def _place_accesses(graph_def: Any, handle_devices: Mapping[str, str]) -> None:
-    """Devices of all handles in the main graph and of the ops that read or write them."""
+    host = full_name(HOST)
     nodes = {node.name: node for node in graph_def.node}
     followers = set(handle_devices)
     for name, device in handle_devices.items():
         nodes[name].device = device
     for node in graph_def.node:
         for source in map(op_of, node.input):
-            if source in followers and node.op not in CALLS and not node.device:
+            is_free = not node.device or (node.device == host and node.name not in planned)
+            if source in followers and is_free and node.op not in CALLS | CONTROL_FLOW:
                 node.device = handle_devices[source]
     for node in graph_def.node:
         for owner in hinted_ops(node):
@@ -133,10 +99,21 @@ def _place_accesses(graph_def: Any, handle_devices: Mapping[str, str]) -> None:
                 node.device = node.device or handle_devices[owner]
 
 
+def _restore_on_host(graph_def: Any) -> None:
+    """What a checkpoint is read into, before it is assigned: else it passes through GPU:0."""
+    read: set[str] = set()
+    for node in graph_def.node:  # an Identity comes after what it reads
+        is_read = node.op in RESTORES or (node.op == "Identity" and op_of(node.input[0]) in read)
+        if is_read and not node.device:
+            node.device = full_name(HOST)
+            read.add(node.name)
+
+
 def _place_objects(meta_graph: Any, handle_devices: Mapping[str, str]) -> None:
-    """Devices of variables in the object graph, found through the functions that capture them."""
-    objects = meta_graph.object_graph_def.nodes
-    for object_id, tensor in captured_tensors(meta_graph):
-        device = handle_devices.get(op_of(tensor))
-        if device and objects[object_id].WhichOneof("kind") == "variable":
-            objects[object_id].variable.device = device
+    """Devices of variables in the object graph, found through the functions that capture them; the
+    host for those that nothing in the main graph captures."""
+    handles = objects_in_use(meta_graph)
+    for number, item in enumerate(meta_graph.object_graph_def.nodes):
+        if item.WhichOneof("kind") == "variable":
+            device = handle_devices.get(handles.get(number, ""))
+            item.variable.device = device or full_name(HOST)

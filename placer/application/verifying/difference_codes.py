@@ -10,7 +10,6 @@ from typing import Any
 
 from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import has_kernel
-from placer.application.placing.shared_variables import touched_handles
 from placer.application.running.generated_inputs import Array
 from placer.application.verifying.partition_graphs import ActualTransfer, Execution
 from placer.application.verifying.verification_result import (
@@ -21,6 +20,7 @@ from placer.application.verifying.verification_result import (
 )
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.rewritten_nodes import is_added
+from placer.extraction.reading.companions import touched_handles
 from placer.graph.op_types import CONTROL_FLOW
 from placer.graph.rewriting import kind_of_added
 from placer.graph.tensor_names import is_control, source_of

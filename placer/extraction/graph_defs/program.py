@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from placer.extraction.graph_defs.protobufs import Captures, StoredShapes
 from placer.graph.op_graph import Variable
 from placer.graph.program_source import Warning_
 from placer.graph.rewriting import NO_REWRITING, Rewriting
+from placer.graph.stored_variables import StoredVariables
 from placer.graph.tensor_names import op_of
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class Program:
     ``saved_model``, ``graph_def``, ``function``, ``keras`` or ``graph``; ``path``, ``signature``
     and ``tags`` say where it came from.  ``captures`` maps placeholders to live tensors and
     handles (live functions only), ``stripped_ops`` are the op definitions stored in the file, and
-    ``warnings`` are (code, message, ops).
+    ``warnings`` are (code, message, ops).  ``find_stored`` says of the flat program what loaders of
+    the file restore.
     """
 
     graph_def: Any
@@ -83,6 +85,7 @@ class Program:
     stripped_ops: tuple[Any, ...] = ()
     captures: Captures = field(default_factory=dict)
     warnings: tuple[Warning_, ...] = ()
+    find_stored: Callable[[FlatProgram], StoredVariables] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -136,6 +136,7 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
         stored_shapes=inlined.stored_shapes,
         stripped_ops=raw.stripped_ops,
         warnings=(*raw.warnings, *_warnings(inlined)),
+        find_stored=raw.find_stored,
         ops_in_file=len(raw.graph_def.node) + sum(len(f.node_def) for f in library),
         functions_in_file=len(library),
     )

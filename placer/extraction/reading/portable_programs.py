@@ -32,6 +32,7 @@ def pack_program(program: FlatProgram, captures: Mapping[str, TensorState]) -> b
         stripped_ops=tuple(item for item in found if item is not None),
         stored_shapes={name: list(protos) for name, protos in program.stored_shapes.items()},
         whole=None,
+        find_stored=None,
     )
     return pickle.dumps((packed, captures))
 

@@ -24,6 +24,9 @@ from placer.graph.tensor_names import data_inputs
 _INNER_NAMES = frozenset({"signatures", "_create_resource", "_initialize", "_destroy_resource"})
 """Objects that TensorFlow itself keeps in addition to those of the user."""
 
+INITIALISER_SIGNATURE = "__saved_model_init_op"
+"""The signature that loaders of sessions run, and nobody calls."""
+
 _MOST_NAMED = 12
 
 _CONTAINER = "saved_object"

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.extraction import ProgramChoice
-from placer.extraction.graph_defs.program import CompositePart, ProgramInput, RawProgram
+from placer.extraction.graph_defs.program import (
+    CompositePart,
+    FlatProgram,
+    ProgramInput,
+    RawProgram,
+)
 from placer.extraction.graph_defs.protobufs import (
     NodeDef,
     TensorInfo,
@@ -16,20 +22,22 @@ from placer.extraction.graph_defs.protobufs import (
     shape_of,
 )
 from placer.extraction.graph_defs.tensorflow_core import import_core
+from placer.extraction.reading.checkpoint_index import ABSENT, CheckpointIndex, read_index
 from placer.extraction.reading.composite_inputs import composite_part, label_saved_inputs
 from placer.extraction.reading.saved_functions import (
+    INITIALISER_SIGNATURE,
     export_function,
     listed_functions,
     saved_functions,
 )
+from placer.graph.op_types import VARIABLES
 from placer.graph.program_source import Warning_
+from placer.graph.stored_variables import StoredVariables
 from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 
 DEFAULT_TAG_SET = "serve"
 DEFAULT_SIGNATURE = "serving_default"
 _Entry = tuple[str, tuple[int | None, ...] | None]
-
-INITIALISER_SIGNATURE = "__saved_model_init_op"
 
 
 def has_graphs(saved_model: Any) -> bool:
@@ -68,6 +76,7 @@ def read_meta_graph(meta_graph: Any, path: Path, choice: ProgramChoice) -> RawPr
     ops = {node.name: node for node in meta_graph.graph_def.node}
     wanted, targets = choose_outputs(found, outputs, ops)
     variables, warnings = stored_variables(meta_graph, path)
+    index = read_index(path) if path.is_dir() else CheckpointIndex()
     return RawProgram(
         graph_def=meta_graph.graph_def,
         inputs=inputs,
@@ -81,8 +90,31 @@ def read_meta_graph(meta_graph: Any, path: Path, choice: ProgramChoice) -> RawPr
         captures_constants=len(meta_graph.object_graph_def.nodes) > 0,
         stripped_ops=tuple(meta_graph.meta_info_def.stripped_op_list.op),
         stored_variables=variables,
-        warnings=warnings,
+        warnings=(*warnings, *index.warnings, *_absent_weights(meta_graph, path, index)),
+        find_stored=partial(_find_stored, meta_graph=meta_graph, path=path, index=index)
+        if path.is_dir()
+        else None,
     )
+
+
+def _find_stored(
+    program: FlatProgram, *, meta_graph: Any, path: Path, index: CheckpointIndex
+) -> StoredVariables:
+    from placer.extraction.reading.loaded_variables import find_stored
+
+    return find_stored(program, meta_graph, path, index)
+
+
+def _absent_weights(meta_graph: Any, path: Path, index: CheckpointIndex) -> Iterator[Warning_]:
+    """One line about variables whose values are not there."""
+    kinds = (item.WhichOneof("kind") for item in meta_graph.object_graph_def.nodes)
+    unreadable = index.is_there and not index.shards
+    holds = "variable" in kinds or any(node.op in VARIABLES for node in meta_graph.graph_def.node)
+    if not path.is_dir() or index.has_data or unreadable or not holds:
+        return
+    what = "only the index of its weights" if index.is_there else "no weights (no variables folder)"
+    message = f"the model comes with {what}: it is placed as it is, and no loader can run it"
+    yield ABSENT, message, ()
 
 
 def choose_meta_graph(saved_model: Any, path: Path, tag_set: str | None) -> Any:

@@ -39,6 +39,11 @@ _CONSTANTS = frozenset({"Const", "NoOp"})
 _WAITS = MERGES | {"NoOp", "Identity"}
 
 
+UNUSED = "unused"
+UNUSED_VARIABLES = "(unused variables)"
+"""The kind of what is loaded although no op uses it, and the name of all of it together."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roles:
     """The ops whose outputs are ``gradients``, the handles of ``variables``, and those of them

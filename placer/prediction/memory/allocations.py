@@ -85,7 +85,7 @@ def find_allocations(
     """
     layout = step.layout if sample is None else step.layout.sampled(sample)
     numbers = step.numbers(order)
-    simulation = Requests(layout, numbers, step.resident, step.device_names, lasts, passages)
+    simulation = Requests(step, layout, numbers, lasts, passages)
     simulation.run()
     found = simulation.finished()
     for name, peak_bytes in step.peaks_of(simulation).items():
@@ -104,11 +104,17 @@ def as_written(
 ) -> list[int]:
     """The chunks of what lasts on ``device`` in the order in which they are asked for."""
     lasting, ops = step.resident.get(device, {}), step.graph.ops
+    idle = [chunk_of[_idle(device, i)] for i in range(len(step.idle.get(device, ())))]
     constants = [chunk_of[op] for op in lasting if ops[op].op_type == "Const"]
     variables = [chunk_of[op] for op in lasting if ops[op].op_type != "Const"]
     if sample and is_cpu(device):
         random.Random(sample).shuffle(variables)
-    return variables + constants
+    return idle + variables + constants
+
+
+def _idle(device: str, number: int) -> str:
+    """A name that no op can have, for what is loaded and not used."""
+    return f" {device} {number}"
 
 
 class Requests(Changes):
@@ -117,21 +123,23 @@ class Requests(Changes):
 
     def __init__(
         self,
+        step: StepMemory,
         layout: StepLayout,
         order: Sequence[int],
-        resident: Mapping[str, Mapping[str, int]],
-        devices: Sequence[str],
         lasts: Sequence[int] | None = None,
         passages: Mapping[int, Passage] | None = None,
     ) -> None:
-        super().__init__(layout, order, devices, lasts, passages)
-        self.found = {name: Allocations() for name in devices}
+        super().__init__(layout, order, step.device_names, lasts, passages)
+        self.found = {name: Allocations() for name in step.device_names}
         self.count = 0
         self.device_of: dict[str, str] = {}
         self.kept: dict[str, int] = {}
-        for device, sizes in resident.items():
+        for device, sizes in step.idle.items():
+            for number, size in enumerate(sizes if device in self.found else ()):
+                self.kept[_idle(device, number)] = self._number(self.found[device], size)
+        for device, held in step.resident.items():
             found = self.found[device]
-            for op, size in sizes.items():
+            for op, size in held.items():
                 self.kept[op] = self._number(found, size)
                 self.device_of[op] = device
         self.chunk_of = dict(self.kept)

@@ -16,7 +16,7 @@ from itertools import accumulate
 from cost_models.op_cost import OpCost
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
-from placer.graph.passes.roles import Roles, find_roles
+from placer.graph.passes.roles import UNUSED, UNUSED_VARIABLES, Roles, find_roles
 from placer.prediction.memory.buffers import Buffer, Lifetime, bytes_in_use
 from placer.prediction.memory.lifetimes import Simulation, find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
@@ -66,6 +66,7 @@ class StepMemory:
         self.graph = graph
         self.layout = lay_out_step(graph, costs, routes, memory_of, host)
         self.resident = _resident_bytes(graph, costs, routes, memory_of)
+        self.idle = graph.idle_bytes
         self.device_names = tuple(
             dict.fromkeys((*device_names, *self.resident, *self.layout.memory))
         )
@@ -82,10 +83,7 @@ class StepMemory:
         lifetimes: dict[str, list[Lifetime]] = {name: [] for name in self.device_names}
         for lifetime in find_lifetimes(self.layout, self.numbers(names)):
             lifetimes[lifetime.device].append(lifetime)
-        return {
-            name: _timeline(name, self.roles, names, found, self.resident.get(name, {}), self.owner)
-            for name, found in lifetimes.items()
-        }
+        return {name: _timeline(self, name, names, found) for name, found in lifetimes.items()}
 
     def peaks(
         self, order: Sequence[str], sample: int | None = None, lasts: Sequence[int] | None = None
@@ -118,8 +116,8 @@ class StepMemory:
         }
 
     def resident_bytes(self, device: str) -> int:
-        """Bytes of the variables and constants on ``device``."""
-        return sum(self.resident.get(device, {}).values())
+        """Bytes of the variables and constants on ``device``, used or not."""
+        return sum(self.resident.get(device, {}).values()) + sum(self.idle.get(device, ()))
 
     def numbers(self, order: Sequence[str]) -> list[int]:
         """The ops of ``order`` by number."""
@@ -190,16 +188,12 @@ def _resident_bytes(
 
 
 def _timeline(
-    device: str,
-    roles: Roles,
-    order: tuple[str, ...],
-    lifetimes: Iterable[Lifetime],
-    resident: Mapping[str, int],
-    owner: Mapping[str, str],
+    step: StepMemory, device: str, order: tuple[str, ...], lifetimes: Iterable[Lifetime]
 ) -> MemoryTimeline:
     """The sum of all buffers of one device, moment by moment."""
     # bytes in use, moment by moment, and their peak
-    resident_bytes = sum(resident.values())
+    roles, owner, resident = step.roles, step.owner, step.resident.get(device, {})
+    resident_bytes = step.resident_bytes(device)
     in_use = tuple([resident_bytes + size for size in bytes_in_use(lifetimes, len(order))])
     peak_bytes = max(in_use, default=resident_bytes)
     moment = in_use.index(peak_bytes) if in_use else -1
@@ -215,6 +209,8 @@ def _timeline(
     summed: Counter[tuple[str, str, str, int]] = Counter()
     for number, (op, size, kind, until) in enumerate(alive):
         summed[owner.get(op, op), kind, until, -1 if op in owner else number] += size
+    if step.idle.get(device):
+        summed[UNUSED_VARIABLES, UNUSED, "", -1] = sum(step.idle[device])
     live = [
         LiveBuffer(op=op, bytes=size, kind=kind, until=until)
         for (op, kind, until, _), size in summed.items()

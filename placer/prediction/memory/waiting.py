@@ -104,7 +104,7 @@ class _LimitedStep(Requests, Gate):
         state: AllocatorState,
     ) -> None:
         layout = step.layout.sampled(sample)
-        super().__init__(layout, range(len(layout.names)), step.resident, step.device_names)
+        super().__init__(step, layout, range(len(layout.names)))
         self.asked, self.numbers, self.state = self.found[device], numbers, state
         self.made = 0
         self.waiting: dict[int, deque[int]] = {}

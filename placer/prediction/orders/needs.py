@@ -102,7 +102,8 @@ def needs_along(
             [along[name] for along in requests],
             growth=is_cpu(name),
             kept=kept[name],
-            resident_bytes=sum(map(rounded_bytes, step.resident.get(name, {}).values())),
+            resident_bytes=sum(map(rounded_bytes, step.resident.get(name, {}).values()))
+            + sum(map(rounded_bytes, step.idle.get(name, ()))),
         )
         for name, needs in found.items()
     }

@@ -30,6 +30,7 @@ from placer.rendering.quantities import (
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, Title, model_title
+from placer.rendering.text.loading_text import loaded_line
 
 TRANSFER_ROWS = 10
 """Transfers are listed largest first; the plan file holds all of them."""
@@ -131,6 +132,8 @@ def _quality(plan: Plan) -> RenderableType:
             ("transfers", _transfer_totals(plan)),
             ("step", _step_line(metrics)),
         ]
+    if plan.loading is not None and plan.loading.used_count < plan.loading.variable_count:
+        rows.append(("loading", loaded_line(plan.loading, plan.model["signature"])))
     if plan.followers:
         rows.append(("followers", followers_text(plan)))
     if plan.rewriting:

@@ -28,6 +28,7 @@ from placer.rendering.quantities import (
 )
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, model_title
+from placer.rendering.text.loading_text import loading_rows
 from placer.rendering.text.plan_text import FORMAT_WORDS, counted, gate_block, plan_sections
 
 _KIND_WORDS = {
@@ -40,6 +41,7 @@ _KIND_WORDS = {
     "metrics": "metrics",
     "gradient": "gradients",
     "feed": "fed values",
+    "unused": "unused variables",
 }
 _INPUT_ROWS = 6
 _BUFFER_ROWS = 3
@@ -214,6 +216,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         f"weights {format_bytes(memory.weight_bytes)}, "
         + (f"optimizer state {format_bytes(state)}, " if state else "")
         + (f"metrics {format_bytes(metrics)}, " if metrics else "")
+        + (f"tables {format_bytes(memory.table_bytes)}, " if memory.table_bytes else "")
         + f"constants {format_bytes(memory.constant_bytes)}"
     )
     return [
@@ -224,6 +227,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         ("scopes then", Text("\n".join(scopes) or "none")),
         ("largest then", Text("\n".join(largest) or "none")),
         ("resident", resident),
+        *loading_rows(report.loading, report.model.signature),
     ]
 
 

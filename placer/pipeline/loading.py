@@ -1,0 +1,135 @@
+"""What loaders restore, in costs, in memory, and as facts of a report or plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from cost_models.byte_sizes import format_bytes
+from cost_models.devices import Cluster
+from cost_models.op_cost import OpCost
+from placer.graph.program_source import Warning_
+from placer.graph.stored_variables import StoredVariable, StoredVariables, sum_bytes
+from placer.plan.loading import PLACED, PLAIN, POLICY, SESSION, LoadingFacts
+from placer.prediction.memory.allocator import rounded_bytes
+
+NOT_AS_PLANNED = "loader_ignores_plan"
+"""The code of a plan that TensorFlow's own loader keeps only if it is asked to."""
+
+
+def with_stored(costs: Mapping[str, OpCost], stored: StoredVariables) -> dict[str, OpCost]:
+    """The costs with what lies beside used variables, and with tables and string constants."""
+    found = dict(costs)
+    for held in (stored.following_bytes, stored.held_bytes):
+        for op, size in held.items():
+            if op in found:
+                before = found[op]
+                found[op] = replace(before, persistent_bytes=before.persistent_bytes + size)
+    return found
+
+
+def default_device(cluster: Cluster) -> str:
+    """Where TensorFlow makes what names no device: the first accelerator, else the host."""
+    return next((d.name for d in cluster.devices if d.type != "CPU"), cluster.host.name)
+
+
+def idle_bytes(stored: StoredVariables, cluster: Cluster) -> dict[str, tuple[int, ...]]:
+    """The sizes of what lies where and is not used if a model that is not placed is loaded."""
+    host = cluster.host.name
+    found: dict[str, list[int]] = {default_device(cluster): []}
+    found.setdefault(host, []).append(stored.idle_bytes)
+    for variable in stored.unused:
+        if not variable.follows:
+            found[host if variable.host_only else default_device(cluster)].append(variable.bytes)
+    return {device: tuple(filter(None, sizes)) for device, sizes in found.items()}
+
+
+def loading_facts(
+    stored: StoredVariables, cluster: Cluster, placement: Mapping[str, str] | None = None
+) -> LoadingFacts | None:
+    """What loading takes; under ``placement`` if there is one, else with everything where
+    TensorFlow puts it.  ``None`` if nothing is stored."""
+    variables = stored.variables
+    if not variables and not stored.held_bytes and not stored.idle_bytes:
+        return None
+    host, default = cluster.host.name, default_device(cluster)
+
+    def planned(variable: StoredVariable) -> str:
+        """Its device in the placed model: the host where no op decides."""
+        if placement is None:
+            return default
+        return placement.get(variable.handle or variable.follows, host)
+
+    def plain(variable: StoredVariable) -> str:
+        """Its device where no device of an object is read."""
+        return planned(variable) if variable.by_node else default
+
+    tables = sum(stored.held_bytes.values()) + stored.idle_bytes
+    used = [variable for variable in variables if variable.handle]
+    copies = [variable for variable in variables if variable.copy_of]
+    loaded = _by_device(variables, planned, host)
+    read = Counter[str]()
+    for variable in stored.unused:
+        for name in variable.signatures if placement and planned(variable) == host else ():
+            read[name] += variable.bytes
+    return LoadingFacts(
+        variable_count=len(variables),
+        used_count=len(used),
+        restored_bytes=sum_bytes(variables),
+        used_bytes=sum_bytes(used),
+        copy_count=len(copies),
+        copied_bytes=sum_bytes(copies),
+        table_bytes=tables,
+        at_least=stored.at_least,
+        host_at_once_bytes=sum_bytes(variables) + tables,
+        host_one_by_one_bytes=loaded.get(host, 0)
+        + tables
+        + max((v.bytes for v in variables), default=0),
+        devices={
+            PLACED: loaded,
+            POLICY: loaded if stored.objects else _by_device(variables, plain, host),
+            PLAIN: _by_device(variables, plain, host),
+            SESSION: _by_device(stored.nodes, planned, host),
+        },
+        unused={v.name: planned(v) for v in stored.unused},
+        signatures=dict(sorted(read.items())),
+    )
+
+
+def _by_device(
+    variables: Iterable[StoredVariable], place: Callable[[StoredVariable], str], host: str
+) -> dict[str, int]:
+    """Bytes by device, in whole chunks on accelerators."""
+    found: Counter[str] = Counter()
+    for variable in variables:
+        device = place(variable)
+        if variable.host_only or device == host:
+            found[host] += variable.bytes
+        else:
+            found[device] += rounded_bytes(variable.bytes)
+    return dict(sorted(found.items()))
+
+
+def loading_warnings(facts: LoadingFacts | None, cluster: Cluster) -> list[Warning_]:
+    """What to know before the placed model is loaded: which loader leaves the plan, and which other
+    signatures read variables from the host."""
+    if facts is None:
+        return []
+    found: list[Warning_] = []
+    default = default_device(cluster)
+    if facts.devices[PLAIN] != facts.devices[PLACED]:
+        size = facts.devices[PLAIN].get(default, 0)
+        message = (
+            f"plain tf.saved_model.load puts {format_bytes(size)} of variables on {default}, "
+            f"whatever the plan says; placer.load_placed, sessions and TensorFlow Serving load it "
+            f"as planned"
+        )
+        found.append((NOT_AS_PLANNED, message, ()))
+    for name, size in facts.signatures.items():
+        message = (
+            f"signature {name!r} uses {format_bytes(size)} of variables that the plan has on the "
+            f"host: a call of it reads them there, and sends up to that much to {default}"
+        )
+        found.append(("signature_reads_host", message, ()))
+    return found

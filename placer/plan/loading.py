@@ -1,0 +1,46 @@
+"""What loading a SavedModel takes, by loader: part of plans and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from placer.plan.rows import Row
+
+PLAIN, POLICY, SESSION, PLACED = "tf.saved_model.load", "save_variable_devices", "v1", "load_placed"
+"""The loaders: TensorFlow 2's without and with ``experimental_variable_policy``, that of sessions
+(and TensorFlow Serving), and ``placer.load_placed``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoadingFacts(Row):
+    """The variables that loaders restore, used by the chosen signature or not.
+
+    Of ``variable_count`` variables with ``restored_bytes`` the signature uses ``used_count`` with
+    ``used_bytes``; ``copy_count`` others with ``copied_bytes`` have the values of a used one.
+    ``table_bytes`` are lookup tables and string constants on the host (``at_least``: more, since
+    the size of some is not known).  ``devices`` says by loader what lies on each device once the
+    model is loaded.  Meanwhile the host holds ``host_at_once_bytes`` by TensorFlow's loaders,
+    ``host_one_by_one_bytes`` by ``placer.load_placed``.  ``unused`` are the devices of the
+    variables that the signature does not use; ``signatures`` says of other signatures how many
+    bytes of these they read from the host.
+    """
+
+    variable_count: int
+    used_count: int
+    restored_bytes: int
+    used_bytes: int
+    copy_count: int
+    copied_bytes: int
+    table_bytes: int
+    at_least: bool
+    host_at_once_bytes: int
+    host_one_by_one_bytes: int
+    devices: Mapping[str, Mapping[str, int]]
+    unused: Mapping[str, str] = field(default_factory=dict)
+    signatures: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def unused_bytes(self) -> int:
+        """Bytes of the variables that the signature does not use."""
+        return self.restored_bytes - self.used_bytes

@@ -1,0 +1,56 @@
+"""What loaders restore, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from placer.plan.loading import PLACED, PLAIN, LoadingFacts
+from placer.rendering.quantities import format_bytes, format_count
+
+
+def loading_rows(facts: LoadingFacts | None, signature: str) -> list[tuple[str, str]]:
+    """What is loaded, and what the host holds meanwhile; none for a model without variables."""
+    if facts is None:
+        return []
+    rows = [("loading", _restored(facts, signature))] if facts.variable_count else []
+    if facts.table_bytes or facts.at_least:
+        least = "at least " if facts.at_least else ""
+        rows.append(
+            ("tables", f"{least}{format_bytes(facts.table_bytes)} of tables and texts on the host")
+        )
+    if facts.variable_count:
+        rows.append(
+            (
+                "meanwhile",
+                f"the host holds {format_bytes(facts.host_at_once_bytes)} with TensorFlow's "
+                f"loaders, {format_bytes(facts.host_one_by_one_bytes)} with placer.load_placed",
+            )
+        )
+    return rows
+
+
+def loaded_line(facts: LoadingFacts, signature: str) -> str:
+    """What is loaded where: what the plan says, and the loader that does otherwise."""
+    placed, plain = facts.devices[PLACED], facts.devices[PLAIN]
+    line = f"{_restored(facts, signature)}: {_where(placed)}"
+    return line if plain == placed else f"{line}; with plain {PLAIN} {_where(plain)}"
+
+
+def _where(devices: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {format_bytes(size)}" for name, size in devices.items()) or "nothing"
+
+
+def _restored(facts: LoadingFacts, signature: str) -> str:
+    """Which variables are used, and what is restored all the same."""
+    count, used = facts.variable_count, facts.used_count
+    whole = format_bytes(facts.restored_bytes)
+    if used == count:
+        return f"all {format_count(count, 'variable')} are used; loading restores {whole}"
+    by = f" by {signature}" if signature else ""
+    unused = f"{used:,} of {format_count(count, 'variable')} are used{by}; loading restores {whole}"
+    if not facts.copy_count:
+        return unused
+    return (
+        f"{unused}, {format_bytes(facts.copied_bytes)} of it second copies of used ones "
+        f"({facts.copy_count:,})"
+    )
