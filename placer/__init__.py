@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from placer.application.running.cluster_runs import connect_cluster as connect_cluster
     from placer.application.running.cluster_runs import read_addresses as read_addresses
     from placer.application.running.cluster_runs import serve_task as serve_task
-    from placer.application.running.serving import load_placed as load_placed
     from placer.application.running.streaming import stream as stream
     from placer.application.verifying.verification import verify as verify
     from placer.extraction import extract as extract
     from placer.extraction.reading.training_steps import training_step as training_step
     from placer.interactive import load_checkpoint as load_checkpoint
+    from placer.interactive import load_placed as load_placed
     from placer.pipeline.pipeline import place as place
     from placer.pipeline.pipeline import report as report
     from placer.plan.plan import Plan as Plan
@@ -74,7 +74,7 @@ _HOMES = {
     "find_fixes": "placer.questions.fixes",
     "micro_batches": "placer.strategies.pieces",
     "load_checkpoint": "placer.interactive",
-    "load_placed": "placer.application.running.serving",
+    "load_placed": "placer.interactive",
     "place": "placer.pipeline.pipeline",
     "profile": "placer.application.measuring.profiling",
     "profile_trace": "placer.questions.traces",

@@ -7,7 +7,7 @@ here (:mod:`placer.plan.results`), when they are called.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,9 @@ from placer.rendering.html.page import in_notebook as in_notebook
 from placer.rendering.html.page import render_page as render_page
 from placer.rendering.results import render_result as render_result
 from placer.rendering.text.conflict_text import conflict_text as conflict_text
+
+_SHOWN_AFTER = 3.0
+"""Seconds after which loading draws a bar."""
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
@@ -93,6 +96,34 @@ def networkx_of(result: Plan | Report, source: Any) -> MultiDiGraph[str]:
     if result.step is None:
         raise UsageError("the report comes out of a file and has no step; make it again")
     return networkx_graph(result.step())
+
+
+def load_placed(
+    path: str | os.PathLike[str],
+    *,
+    tags: Sequence[str] | None = None,
+    on_hardware: bool = False,
+    missing: str = "warn",
+    progress: Progress | bool = True,
+) -> Any:
+    """What ``tf.saved_model.load`` gives for a placed SavedModel, variables on their devices.
+
+    TensorFlow leaves variables on the default device unless it is asked to read their devices from
+    the file, and holds all values on the host at once.  Here each variable is read when it is its
+    turn, straight to its device.  Where the devices are absent, logical CPU devices stand in for
+    them (a rehearsal, with a warning) unless ``missing`` is ``"error"`` (or ``on_hardware``).
+    ``progress`` draws a bar on a terminal once that takes three seconds; a function of its own gets
+    (bytes read, bytes in all, name).
+
+    Raises :class:`ModelError` if ``path`` is no SavedModel or its weights are damaged,
+    :class:`UsageError` for absent devices that are an error, :class:`PlacerError` if it is too late
+    to have the devices of a rehearsal.
+    """
+    from placer.application.running.serving import load_placed as load
+    from placer.rendering.progress_bar import checkpoint_bar
+
+    show = checkpoint_bar(after_seconds=_SHOWN_AFTER) if progress is True else progress or None
+    return load(path, tags=tags, on_hardware=on_hardware, missing=missing, progress=show)
 
 
 def load_checkpoint(

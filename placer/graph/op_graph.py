@@ -142,7 +142,9 @@ class OpGraph:
 
     def with_idle(self, idle_bytes: Mapping[str, tuple[int, ...]]) -> OpGraph:
         """The same graph beside what is loaded and not used; what it was asked still holds."""
-        found = replace(self, idle_bytes=idle_bytes)
+        found = replace(
+            self, idle_bytes={name: sizes for name, sizes in idle_bytes.items() if sizes}
+        )
         known = {key: value for key, value in self.__dict__.items() if key not in found.__dict__}
         found.__dict__.update(known)
         return found

@@ -6,8 +6,8 @@ from functools import partial
 from types import SimpleNamespace
 
 from placer.application.devices.node_kernels import has_kernel
-from placer.extraction.reading.companions import touched_handles
 from placer.extraction.graph_defs.op_definitions import called_functions
+from placer.extraction.reading.companions import touched_handles
 from placer.graph.rewriting import NO_REWRITING
 from placer.plan.plan import Plan
 from placer.plan.rows import PlannedTransfer

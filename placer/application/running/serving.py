@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import (
     running_mapping,
 )
 from placer.application.placing.saved_model import map_devices, soft_link, write_saved_model
+from placer.application.running.checkpoints import Progress
+from placer.application.running.restoring import load_one_by_one
 from placer.application.running.run_starts import loaded_starts, session_starts
 from placer.application.running.unsafe_ops import require_harmless
 from placer.errors import ModelError
@@ -33,8 +33,9 @@ def load_placed(
     missing: str = "warn",
     allow_unsafe: bool = False,
     follow_links: bool = False,
+    progress: Progress | None = None,
 ) -> Any:
-    """What ``tf.saved_model.load`` gives for a placed SavedModel, variables on their devices.
+    """As :func:`placer.load_placed`, whose ``progress`` may also be a flag.
 
     TensorFlow leaves variables on the default device unless it is asked to read their devices from
     the file, as is done here.  Where the devices are absent, logical CPU devices stand in for them
@@ -58,16 +59,15 @@ def load_placed(
             starts = [*loaded_starts(meta_graph), *session_starts(meta_graph, (), ())]
             require_harmless(meta_graph.graph_def, starts, source)
     mapping = running_mapping(devices_in(saved_model), "error" if on_hardware else missing)
-    options = tf.saved_model.LoadOptions(experimental_variable_policy="save_variable_devices")
     if not mapping.rehearsed:
-        return tf.saved_model.load(str(source), tags=tags, options=options)
+        return load_one_by_one(source, saved_model, tags, progress)
     # from a copy that names devices of this process
     folder = Path(tempfile.mkdtemp(prefix="placer-rehearsal-"))
     try:
         for meta_graph in saved_model.meta_graphs:
             map_devices(meta_graph, mapping.stand_in)
         write_saved_model(source, saved_model, folder / "model", bring=soft_link)
-        loaded = tf.saved_model.load(str(folder / "model"), tags=tags, options=options)
+        loaded = load_one_by_one(folder / "model", saved_model, tags, progress)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -8,7 +8,7 @@ whole reads the whole into memory: 98 MiB of 391 took 490.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,37 @@ from placer.extraction.splitting.sorted_tables import (
 
 OBJECT_GRAPH = b"_CHECKPOINTABLE_OBJECT_GRAPH"
 HEADER = b""
+SLICE = b"\0"
+"""What the keys of slices begin with (``tensorflow/core/util/saved_tensor_slice_util.cc``)."""
 CHUNK_BYTES = 4 << 20
+
+
+def write_partial_checkpoint(
+    prefix: Path, folder: Path, keys: Collection[str], objects: bytes | None
+) -> None:
+    """Writes a checkpoint of those tensors of ``prefix`` that ``keys`` name into the new
+    ``folder``, with another object graph (``None``: with none); its files of data are links."""
+    from tensorflow.core.protobuf import tensor_bundle_pb2
+
+    entries = dict(read_table(prefix.with_name(f"{prefix.name}.index")))
+    header = tensor_bundle_pb2.BundleHeaderProto.FromString(entries[HEADER])
+    shards = [
+        prefix.with_name(f"{prefix.name}.data-{number:05d}-of-{header.num_shards:05d}")
+        for number in range(header.num_shards)
+    ]
+    names = {key.encode() for key in keys}
+    kept = {key: value for key, value in entries.items() if key in names or key[:1] == SLICE}
+    folder.mkdir()
+    if objects is not None:
+        old = tensor_bundle_pb2.BundleEntryProto.FromString(entries[OBJECT_GRAPH])
+        header.num_shards += 1
+        own = folder / f"{prefix.name}.data-{len(shards):05d}-of-{header.num_shards:05d}"
+        entry = _write_string(own, objects, len(shards), old)
+        kept[OBJECT_GRAPH] = entry.SerializeToString()
+    for number, shard in enumerate(shards):
+        link = folder / f"{prefix.name}.data-{number:05d}-of-{header.num_shards:05d}"
+        link.symlink_to(shard.resolve())
+    write_table(folder / f"{prefix.name}.index", {HEADER: header.SerializeToString(), **kept})
 
 
 def split_checkpoint(prefix: Path, folder: Path, keys: Mapping[str, Table]) -> None:

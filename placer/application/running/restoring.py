@@ -1,0 +1,204 @@
+"""The values of a SavedModel, restored one variable at a time, each straight to its device.
+
+TensorFlow's loaders run one RestoreV2 for everything, so that the host holds all values at once.
+Here a model is loaded without values (``LoadOptions(experimental_skip_checkpoint=True)``), and
+then gets them one by one: those of TensorFlow 2 through the objects, whose graph the checkpoint
+has too; those of TensorFlow 1 through the ops that its restore op waits for.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+from tensorflow.python.eager import wrap_function
+
+from placer.application.running.checkpoints import OBJECT_GRAPH, VALUE, Progress
+from placer.errors import ModelError
+from placer.extraction.reading.checkpoint_index import PREFIX, CheckpointIndex, read_index
+from placer.extraction.reading.loaded_variables import RESTORES, string_values
+from placer.extraction.splitting.split_checkpoints import write_partial_checkpoint
+from placer.graph.op_types import ASSIGNS, TABLE_INITIALISERS
+
+_POLICY = "save_variable_devices"
+
+RESTORED = ASSIGNS | TABLE_INITIALISERS
+"""Op types that take what was read."""
+
+
+def load_one_by_one(
+    folder: Path, saved_model: Any, tags: Sequence[str] | None, progress: Progress | None = None
+) -> Any:
+    """What ``tf.saved_model.load`` gives for the SavedModel in ``folder``, with the variables where
+    it says.
+
+    ``progress`` is told bytes read, bytes in all, and what comes next.  Raises
+    :class:`ModelError` for a checkpoint that is damaged or not there.
+    """
+    index = read_index(folder)
+    if index.damage:
+        raise ModelError(f"{str(folder)!r}: {index.damage}")
+    options = tf.saved_model.LoadOptions(
+        experimental_variable_policy=_POLICY, experimental_skip_checkpoint=True
+    )
+    with _lifted_where_placed():
+        loaded = tf.saved_model.load(str(folder), tags=tags, options=options)
+    if not index.entries:
+        if getattr(loaded, "variables", None):
+            raise ModelError(f"{str(folder)!r} has no weights: its variables folder is not there")
+        return loaded
+    told = _Told(index, progress or (lambda *_: None))
+    prefix = str(folder / PREFIX)
+    if OBJECT_GRAPH in index.entries:
+        _restore_objects(loaded, prefix, index, told)
+    else:
+        _restore_graph(loaded, _chosen(saved_model, tags), prefix, told)
+    told.done()
+    return loaded
+
+
+def _chosen(saved_model: Any, tags: Sequence[str] | None) -> Any:
+    """The meta graph that TensorFlow loads."""
+    graphs, wanted = saved_model.meta_graphs, {tags} if isinstance(tags, str) else set(tags or ())
+    return next((g for g in graphs if set(g.meta_info_def.tags) == wanted), graphs[0])
+
+
+class _Told:
+    """Tells how far reading is."""
+
+    def __init__(self, index: CheckpointIndex, show: Progress) -> None:
+        self.sizes = {key: entry.bytes for key, entry in index.entries.items()}
+        self.total, self.read, self.show = sum(self.sizes.values()), 0, show
+
+    def next(self, keys: Sequence[str]) -> None:
+        """The values under ``keys`` are read now."""
+        self.show(self.read, self.total, keys[0] if keys else "")
+        self.read += sum(self.sizes.get(key, 0) for key in keys)
+
+    def done(self) -> None:
+        """All is read."""
+        self.show(self.total, self.total, "")
+
+
+def _read(prefix: str, keys: Sequence[str], spans: Sequence[str], dtypes: Sequence[Any]) -> Any:
+    """The values under ``keys``, on the host."""
+    with tf.device("CPU:0"):
+        return tf.raw_ops.RestoreV2(
+            prefix=prefix, tensor_names=keys, shape_and_slices=spans, dtypes=dtypes
+        )
+
+
+def _restore_objects(loaded: Any, prefix: str, index: CheckpointIndex, told: _Told) -> None:
+    """Restores variables one by one, and what other objects keep as TensorFlow does."""
+    content = tf.train.load_checkpoint(prefix).get_tensor(OBJECT_GRAPH)
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content)
+    objects = _matched_objects(loaded, graph.nodes)
+    left = set(index.entries) - {OBJECT_GRAPH}
+    for number, node in enumerate(graph.nodes):
+        (key, *more) = [item.checkpoint_key for item in node.attributes] or [""]
+        variable = objects.get(number)
+        is_plain = key and not more and node.attributes[0].name == VALUE
+        if is_plain and isinstance(variable, tf.Variable):
+            told.next([key])
+            variable.assign(_read(prefix, [key], [""], [variable.dtype])[0])
+            node.ClearField("attributes")
+            left.discard(key)
+    if not left or not any(node.attributes for node in graph.nodes):
+        return
+    with tempfile.TemporaryDirectory(prefix="placer-restore-") as folder:
+        rest = Path(folder) / "rest"
+        told.next(sorted(left))
+        write_partial_checkpoint(Path(prefix), rest, left, graph.SerializeToString())
+        tf.train.Checkpoint(loaded).read(str(rest / PREFIX.name)).expect_partial()
+
+
+def _matched_objects(loaded: Any, nodes: Sequence[Any]) -> Mapping[int, Any]:
+    """The loaded object for every one that the checkpoint's graph leads to, by number."""
+    found, pending = {0: loaded}, deque([0])
+    while pending:
+        number = pending.popleft()
+        children = found[number]._trackable_children()
+        for child in nodes[number].children:
+            if child.node_id not in found and child.local_name in children:
+                found[child.node_id] = children[child.local_name]
+                pending.append(child.node_id)
+    for number, optimizer in list(found.items()):
+        for slot in nodes[number].slot_variables:
+            variable = found.get(slot.original_variable_node_id)
+            slots = getattr(optimizer, "get_slot", None)
+            if variable is not None and slots is not None:
+                found.setdefault(slot.slot_variable_node_id, slots(variable, slot.slot_name))
+    return found
+
+
+def _restore_graph(loaded: Any, meta_graph: Any, prefix: str, told: _Told) -> None:
+    """Runs what the restore op of a graph of TensorFlow 1 waits for, op by op."""
+    if not meta_graph.saver_def.restore_op_name:
+        return
+    restore = loaded.graph.as_graph_element(meta_graph.saver_def.restore_op_name)
+    steps = list(_waited_for(getattr(restore, "op", restore)))
+    if any(op.type not in RESTORED for op in steps):  # a call, say
+        loaded.restore(prefix)
+        return
+    for op in steps:
+        outputs = _restored_outputs(op)
+        keys, spans = [], []
+        for tensor in outputs:
+            names, slices = (string_values(item.op.node_def) for item in tensor.op.inputs[1:3])
+            keys.append(names[tensor.value_index])
+            spans.append(slices[tensor.value_index] if len(slices) == len(names) else b"")
+        told.next([key.decode() for key in keys])
+        assign = loaded.prune(feeds=outputs, fetches=[op])
+        assign(*_read(prefix, keys, spans, [tensor.dtype for tensor in outputs]))
+
+
+def _waited_for(restore: Any) -> Iterator[Any]:
+    """The ops that ``restore`` groups, itself if it groups none."""
+    pending, seen = [restore], {restore.name}
+    while pending:
+        op = pending.pop()
+        if op.type != "NoOp":
+            yield op
+            continue
+        for before in op.control_inputs:
+            if before.name not in seen:
+                seen.add(before.name)
+                pending.append(before)
+
+
+def _restored_outputs(op: Any) -> list[Any]:
+    """The tensors of a checkpoint that ``op`` needs."""
+    pending, found = list(op.inputs), dict[str, Any]()
+    while pending:
+        tensor = pending.pop()
+        if tensor.op.type in RESTORES:
+            found[tensor.name] = tensor
+        else:
+            pending.extend(tensor.op.inputs)
+    return list(found.values())
+
+
+@contextmanager
+def _lifted_where_placed() -> Iterator[None]:
+    """Makes the variables of a graph of TensorFlow 1 on the devices of its handles, in the block.
+
+    ``tf.saved_model.load`` lifts them out of the graph onto the default device
+    (``tensorflow/python/eager/wrap_function.py``).
+    """
+    lift = wrap_function._lift_single_variable
+
+    def lift_there(variable: Any, graph: Any, holder: Any) -> Any:
+        with tf.init_scope(), tf.device(variable.handle.op.device or None):
+            return lift(variable, graph, holder)
+
+    wrap_function._lift_single_variable = lift_there
+    try:
+        yield
+    finally:
+        wrap_function._lift_single_variable = lift

@@ -1,0 +1,212 @@
+"""Placed SavedModels: what each loader puts where, and how much the host holds meanwhile.
+
+Every script runs in a process of its own with four logical CPU devices: CPU:1 stands in for the one GPU in use.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import tensorflow as tf
+from fuzzing.warm_children import run_python
+
+import placer
+
+v1 = tf.compat.v1
+
+LOADS = """
+import gc, json, sys
+import numpy as np, tensorflow as tf
+import placer
+placer.rehearsal_devices(2)
+path, how = sys.argv[1:3]
+told = []
+if how == "load_placed":
+    model = placer.load_placed(path, progress=lambda *now: told.append(now))
+else:
+    with tf.device(how):
+        model = tf.saved_model.load(path)
+found = {}
+gc.collect()
+for thing in gc.get_objects():
+    if isinstance(thing, tf.Variable) and tf.is_tensor(getattr(thing, "_handle", None)):
+        if not hasattr(thing.handle, "numpy"):
+            continue  # of a graph
+        found[thing.name.split(":")[0] + f"/{id(thing)}"] = thing.device[-5:]
+answers = {}
+for name, step in model.signatures.items():
+    specs = step.structured_input_signature[1].items()
+    given = {key: tf.zeros([3], spec.dtype) for key, spec in specs}
+    if name != "train":
+        answers[name] = [value.numpy().tolist() for value in step(**given).values()]
+print(json.dumps({"devices": found, "answers": answers, "told": told}))
+"""
+
+HELD = """
+import json, os, sys
+os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
+import tensorflow as tf
+import placer
+placer.rehearsal_devices(2)
+tf.constant(1.0) + 1.0
+before = tf.config.experimental.get_memory_info("CPU:0")["current"]
+tf.config.experimental.reset_memory_stats("CPU:0")
+model = placer.load_placed(sys.argv[1])
+after = tf.config.experimental.get_memory_info("CPU:0")
+print(json.dumps({"peak": after["peak"] - before, "stays": after["current"] - before}))
+"""
+
+
+def run(code, *words):
+    """What a script prints last, as JSON."""
+    done = run_python(["-c", code, *map(str, words)])
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+class Towers(tf.Module):
+    """Two towers, a second copy of one table, and the slots of the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.user = tf.Variable(tf.random.stateless_normal([50, 8], (0, 1)), name="user")
+        self.item = tf.Variable(tf.random.stateless_normal([90, 8], (0, 2)), name="item")
+        self.again = tf.Variable(self.user.read_value(), name="again")
+        self.slot = tf.Variable(tf.ones([50, 8]), name="slot")
+        self.seen = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
+        self.seen.insert(tf.constant([7], tf.int64), tf.constant([70], tf.int64))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="ids")])
+    def serve(self, ids):
+        seven = self.seen.lookup(7 + 0 * tf.cast(ids, tf.int64))
+        return {"y": tf.gather(self.user, ids) + tf.cast(seven, tf.float32)[:, None]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="ids")])
+    def embed(self, ids):
+        return {"y": tf.gather(self.item, ids)}
+
+    @tf.function(input_signature=[tf.TensorSpec([50, 8], tf.float32, name="gradient")])
+    def train(self, gradient):
+        tf.raw_ops.ResourceApplyMomentum(
+            var=self.user.handle, accum=self.slot.handle, lr=0.1, grad=gradient, momentum=0.9
+        )
+        return {"y": tf.reduce_sum(self.user)}
+
+
+def placed_beside(folder, **asked):
+    """(model, plan, where it was applied) for two GPUs."""
+    plan = placer.place(folder, "2xGPU:1GiB", batch_size=3, time_limit=2, **asked)
+    return folder, plan, placer.apply(folder, plan, folder.parent / "placed")
+
+
+@pytest.fixture(scope="module")
+def towers(tmp_path_factory):
+    """A model of TensorFlow 2 with its table on GPU:1."""
+    folder, module = tmp_path_factory.mktemp("towers") / "model", Towers()
+    signatures = {"serving_default": module.serve, "embed": module.embed, "train": module.train}
+    tf.saved_model.save(module, str(folder), signatures)
+    return placed_beside(folder, pins={"*Gather*": "GPU:1"})
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["resource", "reference"])
+def session_model(request, tmp_path_factory):
+    """A model as a session of TensorFlow 1 writes it, its table on the host, w on GPU:1."""
+    folder = tmp_path_factory.mktemp("session") / "model"
+    with tf.Graph().as_default(), v1.Session() as session:
+        ids = v1.placeholder(tf.int64, [None], "ids")
+        table = v1.get_variable("table", [50, 8], use_resource=request.param)
+        w = v1.get_variable("w", [8, 4], use_resource=request.param)
+        v1.get_variable("rest", [90, 8], use_resource=request.param)
+        y = tf.matmul(tf.gather(table, ids), w)
+        session.run(v1.global_variables_initializer())
+        v1.saved_model.simple_save(session, str(folder), {"ids": ids}, {"y": y})
+    return placed_beside(folder, pins={"table*": "CPU:0", "w*": "GPU:1"})
+
+
+def by_name(devices):
+    """Devices without what makes names unique."""
+    return {name.partition("/")[0]: device for name, device in devices.items()}
+
+
+def test_the_plan_says_where_each_loader_puts_what(towers):
+    """The slot goes with its variable; the copy and the other tower are on the host; TensorFlow's
+    own loader has all of it on GPU:0."""
+    _, plan, _ = towers
+    user, item = 50 * 8 * 4, 90 * 8 * 4
+    chunk = -(-user // 256) * 256
+    assert plan.variables["user"] == "GPU:1"
+    assert plan.loading.unused == {"again": "CPU:0", "item": "CPU:0", "slot": "GPU:1"}
+    assert plan.loading.devices["load_placed"] == {"CPU:0": user + item, "GPU:1": 2 * chunk}
+    assert plan.loading.devices["v1"] == plan.loading.devices["load_placed"]
+    whole = 3 * chunk + -(-item // 256) * 256
+    assert plan.loading.devices["tf.saved_model.load"] == {"GPU:0": whole}
+    resident = {row.name: row.resident_bytes for row in plan.devices}
+    assert resident["GPU:1"] == 2 * user
+    assert resident["CPU:0"] >= user + item
+    codes = {row.code: row.message for row in plan.warnings}
+    assert "plain tf.saved_model.load puts" in codes["loader_ignores_plan"]
+    assert "'embed' uses 2.81 KiB" in codes["signature_reads_host"]
+
+
+def test_every_variable_is_loaded_to_its_planned_device(towers):
+    """Used or not, one at a time; what other objects keep is restored too."""
+    model, _, placed = towers
+    plain, found = run(LOADS, model, "CPU:2"), run(LOADS, placed, "load_placed")
+    assert found["answers"] == plain["answers"]
+    assert found["answers"]["serving_default"][0][0][0] > 60  # 70 and a normal deviate
+    devices = by_name(found["devices"])
+    assert devices == {"user": "CPU:1", "slot": "CPU:1", "again": "CPU:0", "item": "CPU:0"}
+    assert set(by_name(plain["devices"]).values()) == {"CPU:2"}
+    keys = [key.partition("/")[0] for _, _, key in found["told"]]
+    assert sorted(keys[:4]) == ["again", "item", "slot", "user"]
+    done, total, last = found["told"][-1]
+    assert (done, last) == (total, "")
+
+
+def test_models_of_sessions_are_loaded_as_planned(session_model):
+    """TensorFlow 2 lifts the variables of such a graph onto the default device, placer does not;
+    reference variables stay in the graph, on the devices of their nodes."""
+    model, plan, placed = session_model
+    plain, found = run(LOADS, model, "CPU:0"), run(LOADS, placed, "load_placed")
+    assert found["answers"] == plain["answers"]
+    if found["devices"]:
+        planned = {"table": "CPU:0", "w": "CPU:1", "rest": "CPU:0"}
+        assert by_name(found["devices"]) == planned
+    assert sorted(key for _, _, key in found["told"]) == ["", "rest", "table", "w"]
+    assert plan.loading.unused == {"rest": "CPU:0"}
+
+
+def test_the_host_holds_one_variable_at_a_time(tmp_path):
+    """Eight variables of 8 MiB on two GPUs, which logical CPU devices of the same host stand in
+    for: TensorFlow's loader holds all of them once more."""
+    mib = 2**20
+
+    class Wide(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = [tf.Variable(tf.ones([2 * mib])) for _ in range(8)]
+
+        @tf.function(input_signature=[tf.TensorSpec([], tf.float32, name="x")])
+        def serve(self, x):
+            return {"y": x + tf.add_n([part[0] for part in self.parts])}
+
+    module = Wide()
+    tf.saved_model.save(module, str(tmp_path / "model"), {"serving_default": module.serve})
+    plan = placer.place(tmp_path / "model", "2xGPU:1GiB", spill="never", time_limit=2)
+    placed = placer.apply(tmp_path / "model", plan, tmp_path / "placed")
+    assert plan.loading.host_at_once_bytes == 64 * mib
+    assert plan.loading.host_one_by_one_bytes == 8 * mib
+    one_by_one = run(HELD, placed)
+    assert one_by_one["peak"] <= one_by_one["stays"] + 8 * mib + mib
+
+
+def test_a_damaged_checkpoint_is_refused_before_anything_is_loaded(towers, tmp_path):
+    """It is named as the report names it."""
+    import shutil
+
+    shutil.copytree(towers[2], tmp_path / "model")
+    (data,) = (tmp_path / "model" / "variables").glob("*.data*")
+    data.write_bytes(data.read_bytes()[:-100])
+    with pytest.raises(placer.errors.ModelError, match="its index says"):
+        placer.load_placed(tmp_path / "model")
