@@ -150,7 +150,10 @@ def _memory_facts(
         for found in (roles.optimizer_state, roles.metrics)
     )
     widest, widest_bytes = widest_op(graph, costs)
-    timeline = max(metrics.timelines.values(), key=lambda found: found.peak_bytes)
+    aside = sum(held.values()) + extraction.stored.idle_bytes  # tables say nothing of a device
+    timeline = max(
+        metrics.timelines.values(), key=lambda t: t.peak_bytes - aside * is_cpu(t.device)
+    )
     peak = metrics.peaks[timeline.device]
     largest = sorted(timeline.live_at_peak, key=lambda buffer: (-buffer.bytes, buffer.op))
     return MemoryFacts(

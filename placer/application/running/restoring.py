@@ -86,7 +86,7 @@ class _Told:
         self.show(self.total, self.total, "")
 
 
-def _read(prefix: str, keys: Sequence[str], spans: Sequence[str], dtypes: Sequence[Any]) -> Any:
+def _read(prefix: str, keys: Sequence[Any], spans: Sequence[Any], dtypes: Sequence[Any]) -> Any:
     """The values under ``keys``, on the host."""
     with tf.device("CPU:0"):
         return tf.raw_ops.RestoreV2(

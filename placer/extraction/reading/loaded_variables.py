@@ -26,6 +26,7 @@ from placer.extraction.reading.checkpoint_index import (
 )
 from placer.extraction.reading.companions import other_signatures, touched_by
 from placer.extraction.reading.saved_functions import captured_tensors
+from placer.extraction.reading.table_contents import find_tables
 from placer.extraction.splitting.sorted_tables import read_varint
 from placer.graph.name_scopes import free_name
 from placer.graph.op_types import ASSIGNS, REF_VARIABLES, VARIABLES
@@ -182,12 +183,15 @@ class _Finder:
     def find(self) -> StoredVariables:
         """All that is restored."""
         objects, nodes = list(self._objects()), list(self._nodes())
-        if not objects and not nodes:
-            return StoredVariables()
         follows = self._followed(objects, nodes)
         settle = partial(self._settled, follows=follows)
+        held, idle, at_least = find_tables(self.program, self.meta_graph, self.path, self.index)
         return StoredVariables(
-            objects=tuple(settle(objects)) if objects else (), nodes=tuple(settle(nodes))
+            objects=tuple(settle(objects)),
+            nodes=tuple(settle(nodes)),
+            held_bytes=held,
+            idle_bytes=idle,
+            at_least=at_least,
         )
 
     def _calls(self) -> dict[str, frozenset[str]]:

@@ -45,7 +45,7 @@ def _restored(facts: LoadingFacts, signature: str) -> str:
     count, used = facts.variable_count, facts.used_count
     whole = format_bytes(facts.restored_bytes)
     if used == count:
-        return f"all {format_count(count, 'variable')} are used; loading restores {whole}"
+        return f"all variables are used ({count:,}); loading restores {whole}"
     by = f" by {signature}" if signature else ""
     unused = f"{used:,} of {format_count(count, 'variable')} are used{by}; loading restores {whole}"
     if not facts.copy_count:

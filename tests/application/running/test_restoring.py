@@ -1,6 +1,7 @@
 """Placed SavedModels: what each loader puts where, and how much the host holds meanwhile.
 
-Every script runs in a process of its own with four logical CPU devices: CPU:1 stands in for the one GPU in use.
+Every script runs in a process of its own with logical CPU devices: CPU:1 stands in for the one GPU
+in use.
 """
 
 from __future__ import annotations
