@@ -104,6 +104,8 @@ def load_placed(
     tags: Sequence[str] | None = None,
     on_hardware: bool = False,
     missing: str = "warn",
+    allow_unsafe: bool = False,
+    follow_links: bool = False,
     progress: Progress | bool = True,
 ) -> Any:
     """What ``tf.saved_model.load`` gives for a placed SavedModel, variables on their devices.
@@ -111,19 +113,29 @@ def load_placed(
     TensorFlow leaves variables on the default device unless it is asked to read their devices from
     the file, and holds all values on the host at once.  Here each variable is read when it is its
     turn, straight to its device.  Where the devices are absent, logical CPU devices stand in for
-    them (a rehearsal, with a warning) unless ``missing`` is ``"error"`` (or ``on_hardware``).
-    ``progress`` draws a bar on a terminal once that takes three seconds; a function of its own gets
-    (bytes read, bytes in all, name).
+    them (a rehearsal, with a warning) unless ``missing`` is ``"error"`` (or ``on_hardware``).  What
+    loading runs may only compute and read what is in the model's folder, unless ``allow_unsafe``;
+    links that lead out of that are refused unless ``follow_links``.  ``progress`` draws a
+    bar on a terminal once that takes three seconds; a function of its own gets (bytes read, bytes
+    in all, name).
 
-    Raises :class:`ModelError` if ``path`` is no SavedModel or its weights are damaged,
-    :class:`UsageError` for absent devices that are an error, :class:`PlacerError` if it is too late
-    to have the devices of a rehearsal.
+    Raises :class:`ModelError` if ``path`` is no SavedModel, one that does what it may not, or one
+    with damaged weights, :class:`UsageError` for absent devices that are an error,
+    :class:`PlacerError` if it is too late to have the devices of a rehearsal.
     """
     from placer.application.running.serving import load_placed as load
     from placer.rendering.progress_bar import checkpoint_bar
 
     show = checkpoint_bar(after_seconds=_SHOWN_AFTER) if progress is True else progress or None
-    return load(path, tags=tags, on_hardware=on_hardware, missing=missing, progress=show)
+    return load(
+        path,
+        tags=tags,
+        on_hardware=on_hardware,
+        missing=missing,
+        allow_unsafe=allow_unsafe,
+        follow_links=follow_links,
+        progress=show,
+    )
 
 
 def load_checkpoint(

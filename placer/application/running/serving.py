@@ -35,18 +35,7 @@ def load_placed(
     follow_links: bool = False,
     progress: Progress | None = None,
 ) -> Any:
-    """As :func:`placer.load_placed`, whose ``progress`` may also be a flag.
-
-    TensorFlow leaves variables on the default device unless it is asked to read their devices from
-    the file, as is done here.  Where the devices are absent, logical CPU devices stand in for them
-    (a rehearsal, with a warning) unless ``missing`` is ``"error"`` (or ``on_hardware``).  What
-    loading runs may only compute and read what is in the model's folder, unless ``allow_unsafe``;
-    links that lead out of that are refused unless ``follow_links``.
-
-    Raises :class:`ModelError` if ``path`` is no SavedModel or one that does what it may not,
-    :class:`UsageError` for absent devices that are an error, :class:`PlacerError` if it is too late
-    to have the devices of a rehearsal.
-    """
+    """As :func:`placer.load_placed`, whose ``progress`` may also be a flag."""
     # on the devices that the file names
     source = Path(path)
     require_own_files(source, whole=True, follow_links=follow_links)
