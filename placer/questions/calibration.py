@@ -169,6 +169,8 @@ def _step(measured: MeasuredCosts) -> MeasuredStep:
     path = model.get("path")
     if not path:
         raise UsageError("a costs file without a model cannot be fitted to: it names no path")
+    if "://" in path:
+        raise UsageError(f"{path} is on another machine, and is not fetched because a file says so")
     found = extract(
         path,
         tag_set=",".join(model.get("tags") or ()) or None,

@@ -178,7 +178,8 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
 
     Raises :class:`UsageError` if the plan does not say enough, or the model is another one.
     """
-    source = source if source is not None else plan.model["path"] or None
+    kept = source is None
+    source = plan.model["path"] or None if source is None else source
     devices = plan.request.get("devices")
     if source is None or devices is None:
         missing = "which model it is of" if source is None else "its devices"
@@ -187,12 +188,15 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
             "with this version"
         )
     require_options(changes)
-    if source is plan.model["path"] and "://" in source:
+    if kept and "://" in source:
         raise UsageError(
             f"the model of the plan is on another machine: name it with --model {source}"
         )
     if source == plan.model["path"] and "://" not in source and not os.path.exists(source):
         raise UsageError(f"the model of the plan is not at {source}: name it with --model MODEL")
+    for name in (devices, plan.request.get("costs") if "costs" not in changes else None):
+        if isinstance(name, str) and os.path.exists(name) and not os.path.isfile(name):
+            raise UsageError(f"the plan names {name}, which is no file: make the plan again")
     workload = prepare(source, devices, requested_options(plan.request, **changes))
     found, known = workload.graph.fingerprint, plan.model["fingerprint"]
     if found != known:

@@ -20,6 +20,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 v1, raw = tf.compat.v1, tf.raw_ops
 
+SIGNATURE = [tf.TensorSpec([None, 4], tf.float32, name="x")]
 ALL = ("report", "place", "apply", "verify", "profile")
 RUNS = ("verify", "profile")
 
@@ -61,7 +62,7 @@ class _Words(tf.Module):
             tf.lookup.TextFileInitializer(str(words), tf.string, 0, tf.int64, -1), -1
         )
 
-    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")])
+    @tf.function(autograph=False, input_signature=SIGNATURE)
     def call(self, x):
         found = tf.cast(self.table.lookup(tf.constant(["a"])), tf.float32)
         return {"y": x @ self.w + found[:, None]}
@@ -251,11 +252,11 @@ class _Two(tf.Module):
         super().__init__()
         self.w, self.outside = tf.Variable(tf.ones([4, 4]), name="w"), outside
 
-    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")])
+    @tf.function(autograph=False, input_signature=SIGNATURE)
     def good(self, x):
         return {"y": x @ self.w}
 
-    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")])
+    @tf.function(autograph=False, input_signature=SIGNATURE)
     def bad(self, x):
         with tf.control_dependencies([_writing(self.outside)]):
             read = tf.io.read_file(str(self.outside / "secret"))
@@ -312,12 +313,12 @@ def file_that_a_caller_names(folder, outside):
     """A function leaves the stream that it prints to open, its caller fills it in."""
     module = tf.Module()
 
-    @tf.function(experimental_attributes={} if False else None)
+    @tf.function
     def inner(x):
         tf.raw_ops.PrintV2(input="x", output_stream="stdout")
         return x
 
-    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")])
+    @tf.function(autograph=False, input_signature=SIGNATURE)
     def call(x):
         return {"y": inner(x)}
 

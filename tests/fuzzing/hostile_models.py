@@ -19,6 +19,7 @@ v1, raw = tf.compat.v1, tf.raw_ops
 NUMBER = 7
 """What is written in every secret: a model that has read it has a tensor with 7 rows."""
 
+SIGNATURE = [tf.TensorSpec([None, 4], tf.float32, name="x")]
 FORMATS = ("saved_model", "saved_model_v1", "graph", "graph_text", "meta_graph")
 
 
@@ -414,7 +415,7 @@ def write(wanted: Harm, form: str, outside: Path, target: Path, port: int) -> Pa
         module = tf.Module()
         module.w = tf.Variable(tf.ones([4, 4]), name="w")
 
-        @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")])
+        @tf.function(autograph=False, input_signature=SIGNATURE)
         def call(x):
             return _outputs(x, module.w, wanted, outside, port)
 

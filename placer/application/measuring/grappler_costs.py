@@ -159,6 +159,20 @@ def meta_graph(program: Any, bindings: Bindings, placement: Mapping[str, str]) -
         if node.name in shapes and "shape" in node.attr:
             fill_shape(node.attr["shape"].shape, shapes[node.name])
     withhold_kernels(meta_graph.graph_def)  # Grappler computes constants
+    _blank_strings(meta_graph.graph_def)
     fetched = meta_graph.collection_def["train_op"]
     fetched.node_list.value.extend([*program.output_ops, *program.targets])
     return meta_graph
+
+
+def _blank_strings(graph_def: Any) -> None:
+    """Empties every constant of strings, in place: Grappler looks up how large a file is that
+    ``ReadFile`` reads."""
+    from placer.extraction.graph_defs.protobufs import all_nodes, dtype_number
+
+    string = dtype_number("string")
+    for node in all_nodes(graph_def):
+        if node.op == "Const" and node.attr["dtype"].type == string:
+            tensor = node.attr["value"].tensor
+            tensor.tensor_content = b""
+            tensor.string_val[:] = [b""]

@@ -16,6 +16,7 @@ opens connections: RpcServerRegister FileSystemSetConfiguration ConfigureDistrib
 opens connections: _ConfigureDistributedTPU ConfigureAndInitializeGlobalTPU
 reads files whose names only show then: ReaderRead ReaderReadV2 ReaderReadUpTo ReaderReadUpToV2
 reads files whose names only show then: SnapshotDatasetReader SnapshotChunkDataset
+runs SQL, which may write: SqlDataset ExperimentalSqlDataset
 runs a graph that is data: DatasetFromGraph RemoteFusedGraphExecute DeserializeIterator
 ends the process: Abort
 """
@@ -27,8 +28,7 @@ _FILES_TABLE = """
 0: CSVDatasetV2 ExperimentalCSVDataset LMDBDataset ExperimentalLMDBDataset LoadDataset
 0: ListSnapshotChunksDataset Restore RestoreSlice RestoreV2 DTensorRestoreV2 LoadAndRemapMatrix
 0,1: GenerateVocabRemapping
-1: InitializeTableFromTextFile InitializeTableFromTextFileV2 SqlDataset ExperimentalSqlDataset
-1: CacheDataset CacheDatasetV2
+1: InitializeTableFromTextFile InitializeTableFromTextFileV2 CacheDataset CacheDatasetV2
 """
 """Numbers of the inputs that name files to read, and the op types that have them."""
 

@@ -17,8 +17,11 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from cost_models.byte_sizes import parse_bytes
 from placer.application.placing.function_graphs import build_function
 from placer.application.running.checkpoints import OBJECT_GRAPH, VALUE, stored_value
+from placer.application.running.run_starts import graph_start
+from placer.application.running.unsafe_ops import require_harmless
 from placer.application.running.weight_stages import StageCutter, WeightStage
 from placer.errors import ModelError, UsageError
+from placer.extraction.files.model_paths import require_own_files
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import Tensor
@@ -88,18 +91,27 @@ def stream(
     *,
     tag_set: str | None = None,
     signature: str | None = None,
+    allow_unsafe: bool = False,
+    follow_links: bool = False,
 ) -> StreamedModel:
     """The SavedModel ``path``, run in stages with at most ``resident`` bytes (``"1GiB"``) of its
     weights in memory.
 
-    Activations come on top, and assertions are left out.  Raises :class:`UsageError` for a program
+    Activations come on top, and assertions are left out.  The model may only compute and read what
+    is in its folder, unless ``allow_unsafe``; links that lead out of that are refused unless
+    ``follow_links``.  Raises :class:`UsageError` for a program
     that does more with its variables than to read them, or an op that needs more than half of
     ``resident`` at once; :class:`~placer.errors.ModelError` if the model or its weights cannot be
-    read.
+    read, or it does what it may not.
     """
+    require_own_files(Path(path), whole=True, follow_links=follow_links)
     program = load_program(path, tag_set=tag_set, signature=signature)
     if program.source_format != "saved_model":
         raise UsageError(f"{os.fspath(path)} is no SavedModel: only one is run a part at a time")
+    if not allow_unsafe:
+        ends = (*program.output_ops, *program.targets)
+        fed = [item.tensor for item in program.inputs]
+        require_harmless(program.graph_def, [graph_start(ends, fed)], Path(path))
     size = parse_bytes(resident) if isinstance(resident, str) else resident
     stages = StageCutter(program, size // 2).stages()
     return StreamedModel(program, stages, StoredWeights(Path(path), program))

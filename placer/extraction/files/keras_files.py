@@ -164,9 +164,11 @@ def foreign_files(path: Path) -> list[str]:
         raise ModelError(f"the Keras file {str(path)!r} cannot be read: {error}") from error
 
 
-def _foreign_items(group: Any) -> Iterator[str]:
+def _foreign_items(group: Any, seen: set[int] | None = None) -> Iterator[str]:
     import h5py
 
+    seen = set() if seen is None else seen  # hard links may lead back
+    seen.add(h5py.h5o.get_info(group.id).addr)
     for name in group:
         link = group.get(name, getlink=True)
         if isinstance(link, h5py.ExternalLink):
@@ -176,7 +178,8 @@ def _foreign_items(group: Any) -> Iterator[str]:
             continue  # leads to what is looked at, or through a link to another file
         item = group[name]
         if isinstance(item, h5py.Group):
-            yield from _foreign_items(item)
+            if h5py.h5o.get_info(item.id).addr not in seen:
+                yield from _foreign_items(item, seen)
         elif isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
             yield f"the bytes of its {item.name} lie in another file"
 

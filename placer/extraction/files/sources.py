@@ -84,7 +84,7 @@ def file_hash(path: Path) -> str:
 
 def _main_file(folder: Path) -> Path:
     for name in ("saved_model.pb", "saved_model.pbtxt"):
-        if (folder / name).exists():
+        if (folder / name).is_file():
             return folder / name
     if (folder / "checkpoint").is_file():
         return _meta_file(_latest_checkpoint(folder / "checkpoint"))
