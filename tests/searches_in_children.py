@@ -108,6 +108,16 @@ def killed_after_an_answer(problem, hints, best, effort):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def with_cp_sat_that_aborts(problem, hints, best, effort):
+    """The real search; CP-SAT ends its process as a failed check of its own does."""
+    from ortools.sat.python import cp_model
+
+    from placer.solving.transfer.transfer_process import search_transfer
+
+    cp_model.CpSolver.solve = lambda *_: os.abort()
+    search_transfer(problem, hints, best, effort)
+
+
 def broken(problem, hints, best, effort):
     best.keep((0, 1))
     raise SystemError("gone")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placer.problem.conflict import Conflict
 from placer.problem.placement_problem import PlacementProblem
 from placer.problem.status import Status as Status
+
+CRASHED = "solver_crashed"
+"""The warning of a search whose process did not end as it should."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,13 @@ class SolverParameters:
     the seed and the workers alone, unless the time limit comes first."""
     to_prove: bool = False
     """A bound is wanted rather than a placement: of several cores one is left to it."""
+
+    without_cp_sat: bool = False
+    """CP-SAT has crashed on this problem: everything else is searched."""
+
+    def after(self, found: Solution) -> SolverParameters:
+        """How to search once ``found`` is known: without CP-SAT if that has crashed."""
+        return replace(self, without_cp_sat=self.without_cp_sat or bool(found.crashes))
 
     def share(self, share: float) -> float:
         """That share of the time that is left; all of it where work is counted instead."""
@@ -57,6 +67,11 @@ class Solution:
     conflict: Conflict | None = None
     unsolvable: PlacementProblem | None = None
     is_cut: bool = False
+
+    @property
+    def crashes(self) -> dict[str, str]:
+        """The warning of a search whose process crashed, by its code."""
+        return {code: message for code, message in self.warnings if code == CRASHED}
 
     @property
     def relative_gap(self) -> float | None:

@@ -88,7 +88,7 @@ def solve_by_cp_sat(
         return feasible
     to_objective = to_loads if problem.objective == "throughput" else StepProblem
     objective = to_objective(problem, spilled_ops(problem, feasible.device_of))
-    return refine(problem, objective, parameters, deadline, feasible, hint)
+    return refine(problem, objective, parameters.after(feasible), deadline, feasible, hint)
 
 
 def _unspilled(problem: PlacementProblem, hint: Hint) -> Solution | None:
@@ -147,12 +147,14 @@ def _continue(
 ) -> Solution:
     """The solution after the rest of the time, as it turned out that nothing must be spilled."""
     hints = [] if known.device_of is None else [known.device_of]
+    parameters = parameters.after(known)
     result = solve_within(problem, allowance_bytes, parameters, deadline, hints)
     bounds = [b for b in (known.lower_bound, result.lower_bound) if b is not None]
     bound = max(bounds, default=None)
     is_optimal = result.value is not None and bound == result.value
     status = Status.OPTIMAL if is_optimal else result.status
-    return replace(result, status=status, lower_bound=bound, is_cut=True)
+    warnings = tuple((known.crashes | dict(result.warnings)).items())
+    return replace(result, status=status, lower_bound=bound, warnings=warnings, is_cut=True)
 
 
 def _solution(problem: PlacementProblem, result: Solution) -> Solution:

@@ -22,6 +22,7 @@ from small_problems import (
     random_problem,
     scores,
     search_exhaustively,
+    tangle,
 )
 
 import placer
@@ -214,6 +215,28 @@ def test_what_a_search_told_before_it_died_is_kept(
     solution = solve(TWO_PAIRS, QUICK)
     assert (solution.value, solution.lower_bound) == (1, 1)
     assert solution.warnings[0][0] == "solver_crashed"
+
+
+def test_where_cp_sat_crashes_the_search_goes_on_without_it(
+    failing_search: Callable[[str], Path], temporary_folder: Path
+) -> None:
+    """CP-SAT aborts, and the search has not worked for nothing: what it finds without CP-SAT is the
+    answer, with a warning, and later searches of the same problem leave CP-SAT out."""
+    failing_search("with_cp_sat_that_aborts")
+    problem = tangle(1, units=200)
+    parameters = SolverParameters(time_limit_seconds=100.0, workers=1, work_limit=1)
+    first = solve(problem, replace(parameters, time_limit_seconds=0.0))
+    solution = solve(problem, parameters)
+    without = solve(problem, replace(parameters, without_cp_sat=True))
+    assert (solution.device_of, without.warnings) == (without.device_of, ())
+    assert first.value is not None
+    assert solution.value is not None
+    assert solution.value < first.value
+    ((code, message),) = solution.warnings
+    assert code == "solver_crashed"
+    assert "CP-SAT crashed, and the search went on without it" in message
+    assert parameters.after(solution).without_cp_sat
+    assert not parameters.after(without).without_cp_sat
 
 
 def test_an_interrupted_solve_leaves_no_child_behind(

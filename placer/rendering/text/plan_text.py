@@ -83,7 +83,7 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
         blocks.append(render_conflict(plan.conflict, is_proven=is_proven))
     if plan.unmodelled:
         blocks.append(_unmodelled(plan.unmodelled))
-    if plan.warnings:
+    if len(plan.warnings) > len(_crashes(plan.warnings)):
         blocks.append(_warnings(plan.warnings))
     return blocks
 
@@ -124,6 +124,7 @@ def _quality(plan: Plan) -> RenderableType:
     rows: list[tuple[str, RenderableType]] = [
         ("status", Text(f"{status} ({_STATUS_WORDS[status]}{within_allowance(solver)})", style)),
     ]
+    rows += [("warning", Text(row.message, "yellow")) for row in _crashes(plan.warnings)]
     if spilled := spill_text(solver):
         rows.append(("spill", spilled))
     if plan.placement:
@@ -144,6 +145,11 @@ def _quality(plan: Plan) -> RenderableType:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
     rows.append(("search", _search_line(solver)))
     return Facts("Placement", rows)
+
+
+def _crashes(warnings: Sequence[PlanWarning]) -> list[PlanWarning]:
+    """Warnings that say how much the answer is worth, and stand beside its status."""
+    return [row for row in warnings if row.code == "solver_crashed"]
 
 
 def _search_line(solver: SolverAnswer) -> str:
@@ -331,5 +337,6 @@ def _warnings(warnings: Sequence[PlanWarning]) -> RenderableType:
     rows: list[tuple[str, RenderableType]] = [
         (row.code, Text(row.message + (f" ({row.count:,})" if row.count > 1 else "")))
         for row in warnings
+        if row not in _crashes(warnings)
     ]
     return Facts("Warnings", rows)

@@ -31,7 +31,6 @@ from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import spilled_ops, value_of
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.process import clock
-from placer.solving.process.child_search import CRASHED
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
 from placer.solving.tidying import tidy_within
@@ -319,7 +318,9 @@ class _Rounds:
         self.is_cut = self.is_cut or (late if found is None else found.is_cut)
         if found is None:
             return False
-        assert found.device_of is not None
+        self.note_crash(found)
+        if found.device_of is None:
+            return False
         found = replace(found, value=value_of(self.given, found.device_of))
         if found.status is Status.UNKNOWN:
             self.nearest = found
@@ -365,13 +366,18 @@ class _Rounds:
             solver=self.solver,
         )
         self.is_cut = self.is_cut or solution.is_cut
-        self.crashes |= {code: told for code, told in solution.warnings if code == CRASHED}
+        self.note_crash(solution)
         if self.is_exact() and solution.status is not Status.INFEASIBLE:
             self.proofs.solutions.append(solution)
         allowance = solution.spill_allowance_bytes
         if allowance is not None and allowance > self.given.asked_spill_bytes():
             self.tightened = replace(self.tightened, spill_allowance_bytes=allowance)
         return solution
+
+    def note_crash(self, found: Solution) -> None:
+        """A search that crashed is told of in the end, and CP-SAT, if it did, is not used again."""
+        self.crashes |= found.crashes
+        self.parameters = self.parameters.after(found)
 
     def fit_by_transfer(self, share: float) -> None:
         """For another objective than transfer: the least transfer under the same rows for a share
@@ -391,6 +397,7 @@ class _Rounds:
         while rounds.best is None and rounds.go_on():
             rounds.run()
         self.is_cut = self.is_cut or rounds.is_cut
+        self.crashes |= rounds.crashes
         self.tightened = with_rows(self.tightened, rounds.tightened.live_bytes)
         self.infeasible, self.finished = rounds.infeasible, rounds.infeasible is not None
         if rounds.best is not None and rounds.best.device_of is not None:

@@ -42,7 +42,8 @@ def solve_along_orders(
     is_once: bool = False,
 ) -> Solution | None:
     """A placement whose predicted peaks keep all caps, or else, of status ``UNKNOWN``, the nearest
-    that was found until ``deadline`` (of ``clock.monotonic()``); ``None`` if there is none.
+    that was found until ``deadline`` (of ``clock.monotonic()``); ``None`` if there is none.  If a
+    search crashed, the warning comes even without a placement.
 
     What the ``hint`` spills may be spilled; with ``host_bytes``, anything that may, as long as the
     host peaks at hardly more than that.  The search is over where a placement transfers
@@ -78,6 +79,7 @@ def solve_along_orders(
             break
         found = search_in_child(search, tries.peaks, tries.known, parameters, seconds)
         is_cut = is_cut or found.is_cut
+        tries.crashes |= found.crashes
         if found.device_of is None:
             break
         if tries.is_known(found, begun_at):
@@ -96,7 +98,7 @@ def solve_along_orders(
         least_seconds = following.least_seconds
     if not is_once or tries.best is None:
         tries.repair()
-    answer = tries.best or tries.nearest
+    answer = tries.answer()
     return None if answer is None else replace(answer, is_cut=is_cut)
 
 
@@ -125,6 +127,7 @@ class _Tries:
         self.known_value = None if best is None else best.value
         self.best = None if self.sends_least else best
         self.nearest: Solution | None = None
+        self.crashes: dict[str, str] = {}
         self.is_mendable = False
         self.is_slight = False
         self.least_over = 0
@@ -204,6 +207,15 @@ class _Tries:
         starts = [each for each in (self.nearest, self.best) if each is not None]
         self.known = [units.project(each.device_of or ()) for each in starts]
         return not above
+
+    def answer(self) -> Solution | None:
+        """The best placement, else the nearest, with the warning of a search that crashed."""
+        found = self.best or self.nearest
+        if found is None:
+            if not self.crashes:
+                return None
+            found = Solution(status=Status.UNKNOWN)
+        return replace(found, warnings=tuple((self.crashes | dict(found.warnings)).items()))
 
     def _keep(self, solution: Solution) -> None:
         """The best, and what is near to being better, if anything is."""

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from placer.processes import Child, Ending
+from placer.processes import Child, Ending, Outcome
 from placer.solving.process.compiling import ONE_THREAD, await_compiled, code_environment
 from placer.solving.process.search_run import Answer, Effort, SearchRequest
-from placer.solving.solution import Solution, SolverParameters, Status
-
-CRASHED = "solver_crashed"
-"""The warning of a search whose process did not end as it should."""
+from placer.solving.solution import CRASHED, Solution, SolverParameters, Status
 
 GRACE_SECONDS = 0.7
 """How long a child may overrun its limit before it is killed."""
+
+_LEAST_SECONDS = 1.0
+"""Of the time must be left for a search to go on in another process."""
 
 _SHUTDOWN_SECONDS = 0.5
 """What the child needs to end once its search is over."""
@@ -49,15 +49,50 @@ def search_in_child(
     ``hints``; takes ``time_limit_seconds`` and the grace at most, once its code is compiled.
 
     However the process ends, what it found last has been checked against the problem; warnings say
-    what went wrong."""
+    what went wrong.  If it dies in CP-SAT, the search goes on without that for the rest of the
+    time."""
     await_compiled(search)
+    deadline = time.time() + time_limit_seconds
     request = SearchRequest(
         search=search,
         problem=problem,
         hints=tuple(map(tuple, hints)),
-        effort=effort_of(parameters, time.time() + time_limit_seconds - _SHUTDOWN_SECONDS),
+        effort=effort_of(parameters, deadline - _SHUTDOWN_SECONDS),
     )
     outcome = searching_child().ask(SEARCH_TASK, request, time_limit_seconds + GRACE_SECONDS)
+    found = _result(outcome, problem)
+    left = deadline - time.time()
+    in_cp_sat = outcome.ending is Ending.DIED and getattr(outcome.answer, "in_cp_sat", False)
+    if not in_cp_sat or left < _LEAST_SECONDS:
+        return found
+    message = f"CP-SAT crashed, and the search went on without it: {outcome.reason}"
+    found = replace(found, warnings=((CRASHED, message),))
+    known = [] if found.device_of is None else [found.device_of]
+    request = replace(
+        request,
+        hints=(*known, *request.hints),
+        effort=replace(request.effort, without_cp_sat=True),
+    )
+    outcome = searching_child().ask(SEARCH_TASK, request, left + GRACE_SECONDS)
+    return _joined(found, _result(outcome, problem))
+
+
+def _joined(found: Solution, later: Solution) -> Solution:
+    """The later answer, which began at the placement found before, with the better bound; the
+    earlier one if there is none."""
+    if later.status is Status.UNKNOWN:
+        later = replace(found, warnings=later.warnings)
+    bounds = [each.lower_bound for each in (found, later) if each.lower_bound is not None]
+    return replace(
+        later,
+        lower_bound=max(bounds, default=None),
+        warnings=(*found.warnings, *later.warnings),
+        is_cut=True,
+    )
+
+
+def _result(outcome: Outcome, problem: SearchProblem) -> Solution:
+    """What a search has found, and how its process ended where that is not as it should."""
     warnings: Warnings = ()
     if outcome.ending is not Ending.ANSWERED:
         code = "solver_stopped" if outcome.ending is Ending.LATE else CRASHED
@@ -79,6 +114,7 @@ def effort_of(parameters: SolverParameters, deadline: float) -> Effort:
         workers=parameters.workers,
         work_limit=parameters.work_limit,
         to_prove=parameters.to_prove,
+        without_cp_sat=parameters.without_cp_sat,
     )
 
 

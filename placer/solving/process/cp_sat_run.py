@@ -49,13 +49,16 @@ class _Progress(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] # orto
 
 
 def run_cp_sat(model: PlacedModel, best: BestSoFar, effort: Effort, expand: Expand = tuple) -> None:
-    """Run CP-SAT on a model; bounds only rise.
+    """Runs CP-SAT on a model, unless it has crashed before; bounds only rise.
 
     ``expand`` turns a placement of the model into one of the problem.
     """
+    if effort.without_cp_sat:
+        return
     solver = cp_sat_solver(effort)
     solver.best_bound_callback = lambda bound: best.raise_bound(model.lower_bound(bound))
-    status = solver.solve(model.model, _Progress(model, best, expand))
+    with best.in_cp_sat():
+        status = solver.solve(model.model, _Progress(model, best, expand))
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         # of placements that are equally good, the one that CP-SAT settles on, not the first to come
         best.keep(expand(model.device_of(solver)))

@@ -6,7 +6,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -31,7 +32,7 @@ class Effort:
     """How long and how to search: until ``deadline`` (a time of ``time.time()``, so that what it
     takes to come this far counts), and ``work_limit`` steps of each part at most, which nobody
     asked for where ``is_first``: more is done after that; with a core left for a bound beside it
-    where that is what counts, ``to_prove``."""
+    where that is what counts, ``to_prove``; ``without_cp_sat`` where that has crashed before."""
 
     deadline: float
     seed: int = 0
@@ -39,6 +40,7 @@ class Effort:
     work_limit: int | None = None
     is_first: bool = False
     to_prove: bool = False
+    without_cp_sat: bool = False
 
     @property
     def threads(self) -> int:
@@ -70,12 +72,13 @@ class Effort:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A placement of the units, what is proven about it, and the bound so far; ``is_cut`` if the
-    clock had a say in it."""
+    clock had a say in it, ``in_cp_sat`` while that runs."""
 
     status: Status = Status.UNKNOWN
     device_of: tuple[int, ...] | None = None
     lower_bound: float | None = None
     is_cut: bool = False
+    in_cp_sat: bool = False
 
 
 class BestSoFar:
@@ -94,6 +97,13 @@ class BestSoFar:
     def prove(self, status: Status) -> None:
         """What is known about the best placement, or that there is none."""
         self._change(status=status)
+
+    @contextmanager
+    def in_cp_sat(self) -> Iterator[None]:
+        """CP-SAT runs in the block: if the process dies in it, nothing else is to blame."""
+        self._change(in_cp_sat=True)
+        yield
+        self._change(in_cp_sat=False)
 
     def raise_bound(self, bound: float | None) -> None:
         """A bound was proven (``None``: none was); it never falls."""

@@ -80,6 +80,7 @@ def solve_with_spilling(
 ) -> Solution:
     """The best placement with the host in use; ``unspilled`` is what was learned without."""
     now = clock.monotonic()
+    parameters = parameters.after(unspilled)
     least = solve_stage(
         reduce_to_units(hold_followers(problem, spills=True), SpillRules(minimise=True)),
         parameters,
@@ -95,6 +96,7 @@ def solve_with_spilling(
     if least.status is not Status.OPTIMAL:
         warnings.append(UNPROVEN_LEAST)
     allowance = allowance_for(problem, int(least.value))
+    parameters = parameters.after(least)
     result = solve_within(problem, allowance, parameters, deadline, [least.device_of, *hints])
     return replace(
         result,

@@ -71,8 +71,10 @@ def search_transfer(
     if _note_optimum(problem, known, best) or time.time() > effort.deadline:
         return
     smaller = problem if known is None else contract(problem, problem.value(known))
-    start = next(iter([known] if known else hints), None)
-    model = PlacementModel(smaller, None if start is None else smaller.project(start))
+    # Only a hint that keeps the limits: where strategies take turns, OR-Tools 9.10 to 9.15 ends the
+    # process ("Check failed: heuristics.fixed_search != nullptr") when a worker that has a hint to
+    # try sees, as it loads the model, that nothing fits; 9.10 does so without turns too
+    model = PlacementModel(smaller, None if known is None else smaller.project(known))
 
     def expand(units: Sequence[int]) -> Sequence[int]:
         """CP-SAT may come by placements that are worse than the one it was given, or as good."""
@@ -174,6 +176,8 @@ def _prove_simpler_problems(
         known = [] if searcher.best is None else searcher.best.device_of.tolist()
         if time.time() > effort.deadline or not known or not problem.is_feasible(known):
             return
+        if effort.without_cp_sat:
+            return
         simpler = relax(problem, known, loss)
         model = PlacementModel(simpler, simpler.project(known))
         solver = cp_sat_solver(effort)
@@ -185,7 +189,8 @@ def _prove_simpler_problems(
             )
             solver.parameters.num_workers = len(solver.parameters.subsolvers)
         solver.best_bound_callback = functools.partial(_note_bound, model, best)
-        status = solver.solve(model.model)
+        with best.in_cp_sat():
+            status = solver.solve(model.model)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             _note_bound(model, best, solver.best_objective_bound)
             searcher.keep_mended(simpler.expand(model.device_of(solver)))

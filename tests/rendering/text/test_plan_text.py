@@ -164,6 +164,16 @@ def test_warnings_and_unmodelled_ops_are_never_silent():
     assert "Odd 3, Rare 1" in text
 
 
+def test_a_solver_that_crashed_is_said_beside_the_status():
+    """What the answer is worth stands in the first lines, and is not repeated below."""
+    warning = PlanWarning(code="solver_crashed", message="CP-SAT crashed", count=1, ops=())
+    text = render_plan(small_plan(warnings=(warning,)))
+    lines = [line.split() for line in text.partition("Placement\n")[2].splitlines()[:2]]
+    assert [line[0] for line in lines] == ["status", "warning"]
+    assert lines[1][1:] == ["CP-SAT", "crashed"]
+    assert text.count("crashed") == 1
+
+
 @pytest.mark.parametrize("key", sorted(infeasible_plan().conflict.to_json()))
 def test_a_conflict_that_lacks_something_is_shown_all_the_same(key):
     """Plans of other versions hold other keys; what is there is told, and nothing is obeyed."""

@@ -8,12 +8,14 @@ import pytest
 from searches_in_children import search_each
 from small_problems import best_by_enumeration, problem_of, random_problem
 
+from placer.solving.process.child_search import search_in_child
 from placer.solving.process.search_run import Answer
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
-from placer.solving.solution import Status
+from placer.solving.solution import SolverParameters, Status
 
 SEARCH = "placer.solving.transfer.transfer_process:search_transfer"
+SEARCH_OF_FEW = "placer.solving.transfer.transfer_process:search_few_units"
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,22 @@ def test_cp_sat_proves_what_enumeration_finds(
         assert reduced.is_feasible(device_of), seed
         assert reduced.value(device_of) == best[1] == result.lower_bound, seed
     assert 10 < infeasible < 150
+
+
+def test_where_nothing_fits_a_hint_does_not_end_cp_sat() -> None:
+    """Eight ops weigh more than three devices hold, and the search begins at a placement that
+    breaks caps: CP-SAT proves that nothing fits; it used to abort where its strategies take
+    turns."""
+    sizes = range(20, 28)
+    problem = problem_of(
+        resident=[*sizes],
+        tensors=[(op, [op + 1], 5) for op in range(7)],
+        capacity=[int(0.95 * sum(sizes) / 3)] * 3,
+    )
+    units = reduce_to_units(problem)
+    parameters = SolverParameters(work_limit=5)
+    found = search_in_child(SEARCH_OF_FEW, units, [(0,) * 8], parameters, 20.0)
+    assert (found.status, found.warnings) == (Status.INFEASIBLE, ())
 
 
 def test_huge_sizes_are_scaled_and_bounds_stay_true() -> None:
