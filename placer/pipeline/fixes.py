@@ -87,23 +87,36 @@ def with_fixes(plan: Plan, workload: Workload, devices: str | Path, deadline: fl
     return replace(plan, conflict=replace(plan.conflict, fixes=fixes))
 
 
-def with_alternative(plan: Plan, workload: Workload, devices: str | Path, deadline: float) -> Plan:
-    """``plan``, and if it spills ops of a step that trains, that it fits without: what the step
-    becomes then, as far as that is found in what is left of the time limit."""
+def with_notes(plan: Plan, workload: Workload) -> Plan:
+    """``plan`` with the other ways that may be better, as far as they are known without trying."""
+    notes = (_fit_instead(plan, workload), _whole_instead(plan, workload.wanted))
+    return replace(plan, warnings=(*plan.warnings, *filter(None, notes)))
+
+
+def _fit_instead(plan: Plan, workload: Workload) -> PlanWarning | None:
+    """A warning for a plan that spills ops of a step that trains: what may keep them."""
+    wanted = workload.wanted
     spills = plan.fits and any(device.spilled_bytes for device in plan.devices)
-    if not spills or not find_roles(workload.graph).gradients:
-        return plan
-    trials = _Trials(placements_of(workload), devices, workload.wanted, deadline)
-    for fix in trials.fitted():
-        if fix.plan.rewriting or fix.plan.control_edges:
-            steps = (fix.plan.metrics.step_seconds or 0.0, plan.metrics.step_seconds or 0.0)
-            message = (
-                f"ops are spilled to the host; with {fix.change} nothing is: {fix.note}, "
-                f"{1e3 * steps[0]:.3g} ms a step instead of {1e3 * steps[1]:.3g}"
-            )
-            found = PlanWarning(code="fit_instead", message=message, count=1, ops=())
-            return replace(plan, warnings=(*plan.warnings, found))
-    return plan
+    if not spills or wanted.fit or wanted.strategy or wanted.order != FREE:
+        return None
+    if not find_roles(workload.graph).gradients:
+        return None
+    message = (
+        "ops are spilled to the host; --fit auto may keep them on the accelerators by rewriting "
+        "the step: gradients released, tensors computed again (not tried)"
+    )
+    return PlanWarning(code="fit_instead", message=message, count=1, ops=())
+
+
+def _whole_instead(plan: Plan, wanted: Options) -> PlanWarning | None:
+    """A warning for a plan that divides the batch: the whole may be faster."""
+    if not plan.fits or not plan.model.get("division"):
+        return None
+    message = (
+        f"--strategy {wanted.strategy} was not compared with the whole batch, which may be faster "
+        "where it fits (not tried); placer auto compares them"
+    )
+    return PlanWarning(code="whole_instead", message=message, count=1, ops=())
 
 
 def placements_of(workload: Workload) -> Attempt:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from placer.pipeline.fitting import fit_workload, fitted_plan
-from placer.pipeline.fixes import with_alternative, with_fixes
+from placer.pipeline.fixes import with_fixes, with_notes
 from placer.pipeline.formulation import formulate
 from placer.pipeline.model_report import analyse, with_placement
 from placer.pipeline.optimised import warn_if_optimised_breaks, with_optimised
@@ -16,7 +16,6 @@ from placer.pipeline.preparation import decide_strategy, needs_trials, place_in_
 from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.table_splits import decide_splits
 from placer.pipeline.together import Together
-from placer.pipeline.undivided import warn_if_slower
 from placer.pipeline.workload import cost_program, extract_program, read_cluster
 from placer.plan.plan import Plan
 from placer.plan.report import Report
@@ -47,7 +46,7 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     """
     wanted = decide_splits(source, devices, decide_strategy(devices, read_options(options)))
     if needs_trials(wanted):
-        return warn_if_slower(place_in_parts(source, devices, wanted), source, devices, wanted)
+        return place_in_parts(source, devices, wanted)
     warm_up(TRANSFER, PEAKS)  # once per user, while the model is read
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
     deadline = clock.monotonic() + wanted.time_limit
@@ -60,8 +59,7 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
         plan = assemble_plan(formulation, solution, predicted, fitted)
         plan = with_conflict(plan, solution, deadline)
     plan = with_fixes(plan, workload, devices, deadline)
-    plan = with_alternative(plan, workload, devices, deadline)
-    plan = warn_if_slower(plan, source, devices, wanted)
+    plan = with_notes(plan, workload)
     judge = with_optimised if wanted.optimised else warn_if_optimised_breaks
     plan = judge(plan, workload)
     return replace(plan, request=describe_request(devices, wanted))

@@ -230,7 +230,7 @@ def _warnings(
     found += _assumptions(formulation.workload.cluster, predicted)
     cluster = formulation.workload.cluster
     if predicted is not None:
-        found += hint_warnings(formulation, predicted.placement)
+        found += hint_warnings(formulation.graph, predicted.placement)
         facts = loading_facts(extraction.stored, cluster, predicted.placement)
         found += loading_warnings(facts, cluster)
     if extraction.unknown:

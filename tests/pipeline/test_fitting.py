@@ -292,10 +292,11 @@ def test_two_devices_and_recomputation_together(step, free):
 
 
 def test_a_plan_that_spills_names_the_other_way(step, free):
-    """Where ops are spilled, and the step would fit rewritten, that is said with both times."""
+    """Where ops of a training step are spilled, that it may be rewritten instead is said, and that
+    this was not tried."""
     cap = int(0.6 * needed(free))
-    plan = placer.place(step[0], "1xT4", max_memory={0: cap}, time_limit=120)
+    plan = placer.place(step[0], "1xT4", max_memory={0: cap}, time_limit=4)
     assert any(device.spilled_bytes for device in plan.devices)
     (warning,) = [row for row in plan.warnings if row.code == "fit_instead"]
     assert "--fit auto" in warning.message
-    assert "ms a step instead of" in warning.message
+    assert "(not tried)" in warning.message
