@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from placer.plan.plan import Plan as Plan
     from placer.problem.placement_problem import PlacementProblem as PlacementProblem
     from placer.questions.auto import auto as auto
+    from placer.questions.auto import compare_strategies as compare_strategies
     from placer.questions.batch_sizes import sweep as sweep
     from placer.questions.calibration import calibrate as calibrate
     from placer.questions.comparison import compare as compare
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from placer.questions.explanation import explain as explain
     from placer.questions.fixes import fewest_pieces as fewest_pieces
     from placer.questions.fixes import find_fixes as find_fixes
-    from placer.questions.strategies import compare_strategies as compare_strategies
     from placer.questions.traces import profile_trace as profile_trace
     from placer.simulation.environment import simulate_gpus as simulate_gpus
     from placer.solving.solver import solve as solve
@@ -61,7 +61,7 @@ _HOMES = {
     "auto": "placer.questions.auto",
     "calibrate": "placer.questions.calibration",
     "compare": "placer.questions.comparison",
-    "compare_strategies": "placer.questions.strategies",
+    "compare_strategies": "placer.questions.auto",
     "data_parallel": "placer.strategies.towers",
     "configure_runtime": "placer.application.devices.runtime_settings",
     "connect_cluster": "placer.application.running.cluster_runs",

@@ -8,9 +8,8 @@
 
 ``build`` writes five models as GraphDefs.  ``profile`` measures their ops, undivided, with one
 thread, and how long a message between the devices takes; a device is fitted to both.  ``plan``
-predicts every strategy with two such devices (``placer strategies``), and places, applies and
-predicts each (``placer place --strategy``).  ``measure`` runs what was written in a session, by
-turns.  ``evaluate`` prints the table.
+places every strategy on two such devices (``placer place --strategy``), and writes the programs.
+``measure`` runs what was written in a session, by turns.  ``evaluate`` prints the table.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from cost_models.cluster_files import cluster_toml
 from cost_models.devices import Cluster, Link
 from placer.plan.measured_costs import MeasuredCosts
 from placer.questions.calibration import calibrate
-from placer.questions.strategies import compare_strategies
 
 STRATEGIES = ("one-placement", "towers:2", "micro-batches:2", "micro-batches:8", "pipeline:8")
 CLEARLY = 1.1
@@ -201,7 +199,6 @@ def plan(out: Path) -> None:
             continue
         model, devices = out / f"{name}.pb", out / "cluster.toml"
         known = {"batch_size": batch, "time_limit": 8.0}
-        rows = {row.name: row for row in compare_strategies(model, devices, **known).rows}
         predicted = {}
         for strategy in STRATEGIES:
             asked = (
@@ -212,11 +209,7 @@ def plan(out: Path) -> None:
             found = placer.place(model, devices, **known, **asked)
             placed = out / f"{name}-{batch}-{strategy.replace(':', '-')}.pb"
             placer.apply(model, found, placed, force=True)
-            row = rows.get(strategy)
-            predicted[strategy] = {
-                "built": found.metrics["step_seconds"],
-                "strategies": None if row is None else row.step_seconds,
-            }
+            predicted[strategy] = found.metrics["step_seconds"]
         file.write_text(json.dumps(predicted, indent=1))
 
 
@@ -250,8 +243,7 @@ def evaluate(out: Path) -> None:
         if not (out / f"{name}-{batch}.measured.json").exists():
             continue
         measured = json.loads((out / f"{name}-{batch}.measured.json").read_text())
-        found = json.loads((out / f"{name}-{batch}.predicted.json").read_text())
-        predicted = {s: found[s]["strategies"] or found[s]["built"] for s in STRATEGIES}
+        predicted = json.loads((out / f"{name}-{batch}.predicted.json").read_text())
         pairs = [
             (a, b)
             for a, b in itertools.permutations(STRATEGIES, 2)
@@ -263,10 +255,7 @@ def evaluate(out: Path) -> None:
         agreeing += right == len(pairs)
         fastest += is_best
         pairs_right, pairs_all, total = pairs_right + right, pairs_all + len(pairs), total + 1
-        cells = [
-            f"{1e3 * measured[s]:.2f} ({1e3 * predicted[s]:.2f}, {1e3 * found[s]['built']:.2f})"
-            for s in STRATEGIES
-        ]
+        cells = [f"{1e3 * measured[s]:.2f} ({1e3 * predicted[s]:.2f})" for s in STRATEGIES]
         order = "yes" if right == len(pairs) else f"{right} of {len(pairs)} pairs"
         print(f"| {name} {batch} | {' | '.join(cells)} | {order} | {'yes' if is_best else 'no'} |")
     print(

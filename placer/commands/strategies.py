@@ -14,33 +14,33 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = commands.add_parser(
         "strategies",
         help="replicas, pipelines, micro-batches beside one placement",
-        description="Predict how MODEL would run on the devices as one placement, as data-parallel "
-        "towers, in micro-batches and as a pipeline: samples per second, memory against the caps, "
-        "traffic, what changes, and the Python call that builds it.",
+        description="Build and predict the ways to run MODEL on the devices, as placer auto does, "
+        "and write none of them: samples per second, memory against the caps, what changes, and "
+        "why each is not the best.",
     )
     options.add_model_options(parser)
     options.add_device_options(parser, required=True)
     group = parser.add_argument_group("the placements")
-    options.add_placement_options(group, 5.0, "of each search (5), of which there is one per row")
+    options.add_placement_options(group, 5.0, "of each search (5), of which there are a few")
     options.add_output_options(
         parser, "write the table here instead of to stdout", formats=options.TABLE_FORMATS
     )
-    parser.set_defaults(run=run, objective="transfer")  # each strategy has an objective of its own
+    parser.set_defaults(run=run, objective="transfer")  # each way has an objective of its own
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Predicts and prints.
 
-    Raises ``UsageError`` for an existing file, or a program that cannot be divided;
-    ``NoSolutionError`` after the table is printed if nothing fits; and what the pipeline raises.
+    Raises ``UsageError`` for an existing file, ``NoSolutionError`` after the table is printed if
+    nothing fits, and what the pipeline raises.
     """
     require_writable(arguments)
-    from placer.questions.strategies import compare_strategies
+    from placer.questions.auto import compare_strategies
 
     with progress(f"comparing strategies for {arguments.model}", arguments):
         found = compare_strategies(
             arguments.model, arguments.devices, **options.all_options(arguments)
         )
     show(found, arguments)
-    if found.recommended is None:
-        raise NoSolutionError("no strategy was found to fit; see the table")
+    if found.chosen is None:
+        raise NoSolutionError("no way was found to fit the devices; see the table")

@@ -16,7 +16,6 @@ _TEXTS = {
     "Plan": "plan_text.plan",
     "PlanExplanation": "explanation_text.plan_explanation",
     "Report": "report_text.report",
-    "StrategyComparison": "strategies_text.strategies",
     "Sweep": "sweep_text.sweep",
     "Verification": "verification_text.verification",
 }

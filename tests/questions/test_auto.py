@@ -72,6 +72,22 @@ def test_where_nothing_else_helps_faster_devices_are_named(saved_model, tmp_path
     assert gain > 1.5
 
 
+@pytest.mark.slow
+def test_strategies_are_the_rows_of_auto(saved_model, tmp_path, monkeypatch, capsys):
+    """The same ways and figures in Python and by the command, which writes no program."""
+    monkeypatch.chdir(tmp_path)
+    devices = cluster(tmp_path)
+    rows = placer.auto(str(saved_model), devices, batch_size=1024, **WORK).rows
+    assert placer.compare_strategies(saved_model, devices, batch_size=1024, **WORK).rows == rows
+    limits = ["--work-limit", "20", "--time-limit", "60"]
+    asked = ["strategies", str(saved_model), "--devices", str(devices), "--batch-size", "1024"]
+    assert main([*asked, *limits, "--format", "json", "-o", "rows.json"]) == 0
+    written = json.loads(Path("rows.json").read_text())["rows"]
+    assert [row["step_seconds"] for row in written] == [row.step_seconds for row in rows]
+    assert {*tmp_path.iterdir()} == {devices, tmp_path / "rows.json"}
+    capsys.readouterr()
+
+
 CASES = [
     (64, "1GiB", (1e9, 1e9), 0.1),
     (1024, "1GiB", (1e9, 1e9), 0.1),

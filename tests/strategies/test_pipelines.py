@@ -14,10 +14,7 @@ from strategies.test_towers import tf_sgd
 from tensorflow.core.framework import graph_pb2
 
 import placer
-from placer.pipeline import placement
-from placer.questions.strategies import compare_strategies
 from placer.rendering.results import render_result
-from placer.solving.solver import solve
 
 LAYERS, WIDTH, BATCH, PIECES = 4, 512, 2048, 8
 CLUSTER = """
@@ -232,24 +229,6 @@ def test_a_pipeline_of_loops_gives_what_the_whole_gives():
         time_limit=1.0,
     )  # fmt: skip
     placer.verify(function, plan).raise_for_mismatch()
-
-
-def test_strategies_shows_the_pipeline_that_place_builds(stack: Path, monkeypatch):
-    """The same pieces, stages, time, transfer and peaks (with a solver that always answers
-    alike)."""
-    always = lambda formulation: solve(formulation.problem, solver="m-topo")  # noqa: E731
-    monkeypatch.setattr(placement, "find_placement", always)
-    monkeypatch.setattr("placer.pipeline.pipeline.find_placement", always)
-    for batch in (BATCH, 5):
-        known = {**REQUEST, "batch_size": batch}
-        rows = compare_strategies(stack, "2xT4", **known).rows
-        row = next(row for row in rows if row.name.startswith("pipeline"))
-        built = placer.place(stack, "2xT4", strategy="pipeline", **known)
-        assert built.request["strategy"] == row.name == f"pipeline:{min(batch, 8)}"
-        assert row.step_seconds == built.metrics.step_seconds
-        assert row.transfer_bytes == built.metrics.transfer_bytes
-        assert row.peak_bytes == built.peak_bytes
-        assert row.in_flight == built.model["division"]["in_flight"]
 
 
 def test_a_plan_that_divides_the_batch_says_that_the_whole_was_not_tried(stack: Path):

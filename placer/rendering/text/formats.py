@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Collection, Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -22,13 +21,6 @@ def render(document: Document, format_name: str, *, width: int, colour: bool) ->
     if format_name == "markdown":
         return to_markdown(document(WIDTH))
     return to_text(document(width), width=width, colour=colour)
-
-
-def figures_csv(keys: Sequence[str], rows: Iterable[Any], devices: Collection[str]) -> str:
-    """One row per record: the fields ``keys``, and its peaks by device."""
-    header = (*keys, *(f"peak_bytes {device}" for device in devices))
-    fields = attrgetter(*keys)
-    return to_csv(header, ((*fields(row), *map(row.peak_bytes.get, devices)) for row in rows))
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

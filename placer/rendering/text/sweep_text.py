@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -15,7 +17,7 @@ from placer.rendering.quantities import (
     format_share,
     known,
 )
-from placer.rendering.text.formats import figures_csv
+from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS
 from placer.rendering.text.report_text import open_inputs
@@ -64,10 +66,11 @@ def _note(found: Sweep) -> str:
 
 def sweep_csv(found: Sweep) -> str:
     """One row per batch size; bytes and seconds are plain numbers."""
-    keys = ("batch_size", "fits", "step_seconds", "samples_per_second", "flops")
-    return figures_csv(
-        (*keys, "transfer_bytes", "status", "unknown_tensors"), found.rows, found.caps
-    )
+    figures = "batch_size fits step_seconds samples_per_second flops transfer_bytes"
+    keys = (*figures.split(), "status", "unknown_tensors")
+    fields = attrgetter(*keys)
+    header = (*keys, *(f"peak_bytes {device}" for device in found.caps))
+    return to_csv(header, ((*fields(r), *map(r.peak_bytes.get, found.caps)) for r in found.rows))
 
 
 def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
