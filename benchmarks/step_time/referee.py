@@ -139,7 +139,7 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
     from tensorflow.python.grappler import item as grappler_item
 
     from cost_models.device_names import canonical, full_name
-    from placer.application.measuring.grappler_costs import meta_graph, named_device
+    from placer.application.measuring.optimised_graphs import named_device
     from placer.extraction.graph_defs.protobufs import fill_shape
     from placer.extraction.reading.loading import load_program
 
@@ -178,6 +178,29 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
             ran = list(executions(cluster.MeasureCosts(item)[2]))
             found[strategy]["links"] = max(execution.end for execution in ran)
     return found
+
+
+def meta_graph(program: Any, bindings: Any, placement: Mapping[str, str]) -> Any:
+    """The program as Grappler takes it: every op on its device of ``placement`` (full
+    names), inputs with their bound shapes."""
+    from tensorflow.core.protobuf import meta_graph_pb2
+
+    from placer.application.running.generated_inputs import bound_shapes
+    from placer.extraction.graph_defs.protobufs import fill_shape
+    from placer.extraction.graph_defs.pure_ops import withhold_kernels
+
+    meta_graph = meta_graph_pb2.MetaGraphDef()
+    meta_graph.graph_def.CopyFrom(program.graph_def)
+    by_key = bound_shapes(program, bindings)
+    shapes = {item.op: by_key[item.key] for item in program.inputs}
+    for node in meta_graph.graph_def.node:
+        node.device = placement[node.name]
+        if node.name in shapes and "shape" in node.attr:
+            fill_shape(node.attr["shape"].shape, shapes[node.name])
+    withhold_kernels(meta_graph.graph_def)  # Grappler computes constants
+    fetched = meta_graph.collection_def["train_op"]
+    fetched.node_list.value.extend([*program.output_ops, *program.targets])
+    return meta_graph
 
 
 class Execution(NamedTuple):

@@ -32,8 +32,7 @@ _TABLE = """
                       batch
 --dim T=128 *         the size of the dimensions with this name (repeatable)
 --trip-count N        iterations of loops whose number is not in the graph
---costs FILE          measured op times (placer profile writes them), or grappler: the times that
-                      TensorFlow's graph optimiser predicts
+--costs FILE          measured op times (placer profile writes them)
 --model MODEL         the model, if it is not where it was
 
 --devices SPEC        such as 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices lists the
@@ -336,8 +335,8 @@ def binding_options(arguments: argparse.Namespace) -> BindingOptions:
 
 def read_costs(path: str | None) -> Any:
     """The costs of ``--costs``, read before any work; ``None`` without it."""
-    if path in (None, "grappler"):
-        return path
+    if path is None:
+        return None
     from placer.plan.measured_costs import MeasuredCosts
 
     return MeasuredCosts.load(path)

@@ -1,4 +1,4 @@
-"""Which costs hold: those of the cost rules, measured ones, or Grappler's."""
+"""Which costs hold: those of the cost rules, or measured ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost, with_measured
 from placer.errors import UsageError
 from placer.extraction import Extraction
-from placer.plan.measured_costs import GRAPPLER, MeasuredCosts
+from placer.plan.measured_costs import MeasuredCosts
 from placer.plan.request import Options
 from placer.prediction.costs.op_costs import estimate_costs
 
 
 def cost_ops(
-    source: Any, extraction: Extraction, cluster: Cluster, wanted: Options
+    extraction: Extraction, cluster: Cluster, wanted: Options
 ) -> tuple[dict[str, OpCost], Extraction]:
     """The cost of every op, and the extraction with what has to be said about that.
 
@@ -29,13 +29,7 @@ def cost_ops(
     found = estimate_costs(graph, wanted.trip_count, in_place=calibrated)
     if costs is None:
         return found, extraction
-    by_type: Mapping[str, Mapping[str, float]]
-    if costs == GRAPPLER:
-        from placer.application.measuring.grappler_costs import grappler_seconds
-
-        by_type = grappler_seconds(source, extraction, cluster, **wanted.access)
-    else:
-        by_type = _measured_seconds(extraction, costs)
+    by_type = _measured_seconds(extraction, costs)
     for device_type, seconds in by_type.items():
         found = with_measured(found, seconds, device_type)
     if not any(found[name].measured_seconds for name in graph.ops):

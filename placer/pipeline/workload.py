@@ -134,7 +134,7 @@ def cost_program(
 ) -> Workload:
     """The workload of an extracted program, with the cost of every op."""
     _LOG.info("estimating costs of %s ops", f"{len(extraction.graph.ops):,}")
-    costs, extraction = cost_ops(source, extraction, cluster, wanted)
+    costs, extraction = cost_ops(extraction, cluster, wanted)
     stored = extraction.stored
     idle = {cluster.host.name: stored.host_bytes}
     return Workload(

@@ -111,8 +111,5 @@ def _check_schema(data: Any, source: str) -> None:
     require_fit(data, "costs", SCHEMA, source)
 
 
-GRAPPLER = "grappler"
-"""What ``costs`` says to have TensorFlow's Grappler predict the times of ops."""
-
 Costs = MeasuredCosts | Mapping[str, float] | str | os.PathLike[str] | None
-"""Measured costs, seconds by op name, ``"grappler"``, the path of a costs file, or nothing."""
+"""Measured costs, seconds by op name, the path of a costs file, or nothing."""

@@ -125,7 +125,7 @@ class Options:
     """Variables that are split by rows, and into how many parts: ``"users=4"`` or ``{"users": 4}``;
     ``"auto"``: those that no accelerator can hold."""
     costs: Costs = None
-    """Measured costs or a path of them, seconds by op name, or ``"grappler"``."""
+    """Measured costs or a path of them, or seconds by op name."""
     trip_count: int | None = None
     """Iterations of loops whose number is not in the graph."""
     strategy: str | None = None
@@ -292,7 +292,7 @@ def describe_request(devices: str | Path, wanted: Options) -> dict[str, Any]:
     """The devices and all options that are not their defaults, as JSON holds them.
 
     What was allowed (:data:`NEVER_KEPT`) is left out.
-    Of costs only the path (or ``"grappler"``) can be kept: ``"given"`` stands for others, and for
+    Of costs only the path can be kept: ``"given"`` stands for others, and for
     a device function.
     """
     defaults = Options()

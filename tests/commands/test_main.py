@@ -183,13 +183,11 @@ def test_measured_costs_must_be_seconds(pipeline, tmp_path, capsys, text, messag
 
 
 def test_measured_costs_reach_the_pipeline(pipeline, tmp_path):
-    """Seconds by op name arrive as they are in the file; Grappler is asked for by its name."""
+    """Seconds by op name arrive as they are in the file."""
     path = tmp_path / "costs.json"
     path.write_text(_COSTS % '{"a": {"median_seconds": 1}, "b": {"median_seconds": 2.5e-6}}')
     assert main(["place", "model", "--devices", "2xT4", "--costs", str(path)]) == 0
     assert pipeline.calls[0][2]["costs"].op_seconds == {"a": 1.0, "b": 2.5e-6}
-    assert main(["place", "model", "--devices", "2xT4", "--costs", "grappler"]) == 0
-    assert pipeline.calls[1][2]["costs"] == "grappler"
 
 
 def test_options_reach_the_pipeline(pipeline, capsys):

@@ -17,7 +17,6 @@ from typing import Any
 
 from cost_models.device_names import full_name
 from cost_models.devices import Cluster
-from placer.application.measuring.grappler_costs import named_device
 from placer.errors import PlacerError, UsageError
 from placer.extraction import Extraction
 from placer.extraction.extraction import ProgramChoice, choice_of
@@ -26,6 +25,12 @@ from placer.graph.program_source import Bindings
 from placer.graph.rewriting import NO_REWRITING, Rewriting
 from placer.plan.rows import OptimisedFacts
 from placer.processes import Ending, Tell, run_task
+
+_GPU_ARCHITECTURE = "7"
+_GPU_FLOPS_PER_CYCLE = 128
+"""What ``GetDeviceInfo`` of ``op_level_cost_estimator.cc`` takes a multiprocessor of that
+architecture to do: 64 cores with an FMA each.  The frequency is chosen to give the device's peak.
+"""
 
 _FUSED_PREFIX = "_Fused"
 _LAYOUT_MARK = "LayoutOptimizer"
@@ -196,3 +201,20 @@ def optimise_graph(
         raise PlacerError(f"Grappler cannot optimise this graph: {error}"[:800]) from error
     restore_kernels(optimised)
     return optimised
+
+
+def named_device(
+    name: str, kind: str, peak_flops: float, memory_bandwidth: float, memory_bytes: float
+) -> Any:
+    """Grappler's description of a device."""
+    from tensorflow.core.protobuf import device_properties_pb2
+
+    properties = device_properties_pb2.DeviceProperties(
+        type=kind,
+        num_cores=1,
+        frequency=round(peak_flops / 1e6 / (_GPU_FLOPS_PER_CYCLE if kind == "GPU" else 1)),
+        bandwidth=round(memory_bandwidth / 1e3),
+        memory_size=int(memory_bytes),
+        environment={"architecture": _GPU_ARCHITECTURE},
+    )
+    return device_properties_pb2.NamedDevice(name=name, properties=properties)

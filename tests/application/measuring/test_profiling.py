@@ -121,14 +121,3 @@ def test_a_model_that_does_not_run_here_exits_3(tmp_path, capsys):
     assert "does not run here" in error
     assert "Traceback" not in error
     assert not (tmp_path / "costs.json").exists()
-
-
-def test_grappler_is_a_second_cost_model(measured, capsys):
-    """Its times hold for CPU and GPU, and differ from ours."""
-    options = ["--outputs", "product", "--batch-size", "32", "--format", "json"]
-    seconds = []
-    for costs in ([], ["--costs", "grappler"]):
-        assert main(["report", measured[0], *costs, *options]) == 0
-        seconds.append(json.loads(capsys.readouterr().out)["compute"]["step_seconds"])
-    assert seconds[0] != seconds[1]
-    assert all(0 < value < 1 for value in seconds)
