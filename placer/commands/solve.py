@@ -26,15 +26,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "solve",
         help="the bare optimisation problem, no TensorFlow (researchers)",
         description="Solve a placement problem written as placer.problem/1 JSON (see "
-        "docs/formulation.md) or posed by a GraphML file (docs/networkx.md), and print the "
-        "placement with its value and bound; or, of a placer.rematerialisation/1 file, the "
-        "sequence of computations.",
+        "docs/formulation.md), and print the placement with its value and bound; or, of a "
+        "placer.rematerialisation/1 file, the sequence of computations.",
     )
     parser.add_argument("problem", metavar="PROBLEM", help="the problem file")
-    group = parser.add_argument_group("the devices of a GraphML file that names none")
-    options.add(group, "--devices")
-    options.add(group, "--max-memory")
-    options.add(group, "--reserve")
     group = parser.add_argument_group("the search")
     options.add(group, "--objective", default=None, help="instead of the one in the file")
     options.add(group, "--solver", default="cp-sat")
@@ -60,12 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.solving.solver import solve
 
     require_writable(arguments)
-    problem = read_problem(
-        Path(arguments.problem),
-        devices=arguments.devices,
-        max_memory=",".join(arguments.max_memory) or None,
-        reserve=arguments.reserve,
-    )
+    problem = read_problem(Path(arguments.problem))
     parameters = SolverParameters(
         time_limit_seconds=arguments.time_limit,
         seed=arguments.seed,
@@ -103,24 +93,16 @@ def run(arguments: argparse.Namespace) -> None:
         )
 
 
-def read_problem(path: Path, **devices: str | None) -> PlacementProblem | RematerialisationProblem:
-    """The problem in a file, JSON or GraphML; ``devices`` (and ``max_memory``, ``reserve``) are
-    for GraphML.
+def read_problem(path: Path) -> PlacementProblem | RematerialisationProblem:
+    """The problem in a file.
 
     Raises :class:`UsageError` if there is none, or if it contradicts itself.
     """
     from placer.fitting import recompute_problem as rematerialised
-    from placer.problem.networkx_documents import read_graphml
-    from placer.problem.placement_problem import PlacementProblem, check, from_json
+    from placer.problem.placement_problem import check, from_json
 
     try:
         text = path.read_text(encoding="utf-8")
-        if text.lstrip().startswith("<"):
-            return PlacementProblem.from_networkx(read_graphml(text), **devices)  # type: ignore[arg-type]
-        given = next((name for name, value in devices.items() if value is not None), None)
-        if given is not None:
-            option = "--" + given.replace("_", "-")
-            raise UsageError(f"{path} names its devices itself; leave out {option}")
         if f'"{rematerialised.SCHEMA}"' in text:
             return rematerialised.from_document(json.loads(text))
         problem = from_json(text)

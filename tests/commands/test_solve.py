@@ -142,42 +142,6 @@ def test_requests_that_refer_to_nothing_are_refused(change, message) -> None:
         check(replace(two_pairs(), **change))
 
 
-def test_a_graphml_file_poses_a_problem(tmp_path: Path) -> None:
-    """One that names its devices, and one of another tool, for which they are given."""
-    import networkx
-
-    from placer.problem.networkx_documents import graphml
-
-    own, other = tmp_path / "own.graphml", tmp_path / "other.graphml"
-    own.write_text(graphml(two_pairs().to_networkx()))
-    done = solve(str(own))
-    assert done.returncode == 0, done.stderr
-    assert "value 1 bytes, lower bound 1" in done.stdout
-    graph = networkx.DiGraph()
-    graph.add_nodes_from("abcd", resident_bytes=400)
-    graph.add_weighted_edges_from([("a", "b", 8), ("b", "c", 1), ("c", "d", 8)], weight="bytes")
-    networkx.write_graphml(graph, other)
-    done = solve(str(other), "--devices", "2xGPU:1KiB", "--format", "json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["value"] == 1
-    done = solve(str(other))
-    assert (done.returncode, "names no devices" in done.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("text", ["<graphml", "<html><body/></html>", "<!DOCTYPE x []><x/>"])
-def test_a_file_that_is_no_graphml_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "problem.graphml"
-    path.write_text(text)
-    done = solve(str(path), "--devices", "2xGPU:1KiB")
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-
-
-def test_devices_are_refused_beside_a_problem_that_has_its_own(problem_file: Path) -> None:
-    done = solve(str(problem_file), "--devices", "2xGPU:1GiB")
-    assert (done.returncode, "leave out --devices" in done.stderr) == (2, True)
-
-
 @pytest.mark.slow
 def test_a_rematerialisation_problem_is_solved_and_its_answer_fits_the_schema(
     tmp_path: Path,

@@ -74,14 +74,6 @@ REMATERIALISATION = {
     "budget_bytes": 7,
 }
 
-ENTITIES = """\
-<!DOCTYPE graphml [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">
-<!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;"><!ENTITY d "&c;&c;&c;&c;&c;&c;&c;&c;&c;&c;">
-<!ENTITY e "&d;&d;&d;&d;&d;&d;&d;&d;&d;&d;"><!ENTITY f "&e;&e;&e;&e;&e;&e;&e;&e;&e;&e;">
-<!ENTITY g "&f;&f;&f;&f;&f;&f;&f;&f;&f;&f;"><!ENTITY h SYSTEM "file:///etc/passwd">]>
-"""
-"""A billion laughs, and a file that is none of ours."""
-
 HOSTILE_NAMES = (
     *("dense", "a.b", "a-b", "a>b", "a\\b", "a/../../b", "..", "/etc/passwd", "__proto__"),
     *("constructor", "toString", "CON", "a" * 300, "=1+1", "-x", "@SUM(A1)", "nan", "0", "a b"),
@@ -277,28 +269,6 @@ def rematerialisation_case(folder: Path, index: int, random: Random) -> Case:
     return _solve(harmed, folder, random)
 
 
-def graphml_case(folder: Path, index: int, random: Random) -> Case:
-    """``solve`` with harmed GraphML."""
-    from placer.problem.networkx_documents import graphml
-
-    text = graphml(_problem().to_networkx())
-    if random.random() < 0.05:
-        entity = random.choice("ghg")
-        text = text.replace("<graphml", ENTITIES + "<graphml", 1)
-        content = text.replace("layer3", f"&{entity};").encode()
-    elif random.random() < 0.4:
-        words = list(re.finditer(r'(?<=")[^"<>]+(?=")|(?<=>)[^<>\s]+(?=<)', text))
-        word = random.choice(words)
-        strange = (*map(str, mutations.EXTREMES), "nan", "[[1,", "{}", "GPU:99", "", "x" * 5000)
-        new = random.choice((*strange, random.choice(words).group()))
-        content = (text[: word.start()] + new + text[word.end() :]).encode()
-    else:
-        content = mutations.mutate_text(text.encode(), random)
-    harmed = folder / "problem.graphml"
-    harmed.write_bytes(content)
-    return _solve(harmed, folder, random)
-
-
 def _solve(harmed: Path, folder: Path, random: Random) -> Case:
     solver = random.choice(("cp-sat", "cp-sat", "heft"))
     options = ["--time-limit", "2", "--solver", solver, "-o", f"{folder}/result"]
@@ -353,6 +323,5 @@ DOCUMENTS = {
     "trace": trace_case,
     "problem": problem_case,
     "rematerialisation": rematerialisation_case,
-    "graphml": graphml_case,
     "names": names_case,
 }

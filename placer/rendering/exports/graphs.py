@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+from typing import Any
 
+from placer.errors import UsageError
 from placer.prediction.predicted_step import PredictedStep
-from placer.rendering.exports.collapsed_graph import CollapsedGraph, CollapsedNode, collapse
+from placer.rendering.exports.collapsed_graph import CollapsedNode, collapse
 from placer.rendering.quantities import format_bytes, format_count, format_seconds
 
 _COLOURS = (
@@ -14,6 +16,7 @@ _COLOURS = (
     "#e58484", "#62bfd0", "#a894e6", "#a5bf62", "#c4a484",
 )  # fmt: skip
 _CPU_COLOUR = "#a9b1bd"
+_PALE = '"#99a1ad"'
 
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, escaped or not."""
@@ -46,20 +49,32 @@ def graphml(step: PredictedStep, most_nodes: int) -> str:
 
 
 def dot(step: PredictedStep, most_nodes: int) -> str:
-    """DOT for Graphviz: nodes coloured by device, edges that cross devices bold."""
-    collapsed = collapse(step, most_nodes)
-    colours = device_colours(step)
-    lines = [
-        "digraph placement {",
-        "  rankdir=TB; node [shape=box, style=filled, fontname=Helvetica];",
-        *(
-            f"  n{number} [label={_quoted(_label(node))}, fillcolor={_fill(node, colours)}];"
-            for number, node in enumerate(collapsed.nodes)
-        ),
-        *_dot_edges(collapsed),
-        "}",
-    ]
-    return "\n".join(lines) + "\n"
+    """DOT for Graphviz: nodes coloured by device, edges that cross devices bold.
+
+    Raises :class:`UsageError` without pydot.
+    """
+    try:
+        import pydot
+    except ImportError as error:
+        raise UsageError(
+            "--to dot needs pydot, which is not installed: pip install 'graph-placer[dot]', or "
+            "write --to graphml"
+        ) from error
+    collapsed, colours = collapse(step, most_nodes), device_colours(step)
+    graph = pydot.Dot("placement", rankdir="TB")
+    graph.set_node_defaults(shape="box", style="filled", fontname="Helvetica")
+    for number, node in enumerate(collapsed.nodes):
+        label = f'"{_escaped(_label(node))}"'
+        graph.add_node(pydot.Node(f"n{number}", label=label, **_fill(node, colours)))
+    for edge in collapsed.edges:
+        drawn = pydot.Edge(f"n{edge.source}", f"n{edge.target}")
+        if edge.transfer_bytes:
+            drawn.set("label", f'"{format_bytes(edge.transfer_bytes)}"')
+            drawn.set("penwidth", 3)
+        else:
+            drawn.set("color", _PALE)
+        graph.add_edge(drawn)
+    return str(graph.to_string())
 
 
 def device_colours(step: PredictedStep) -> dict[str, str]:
@@ -79,29 +94,16 @@ def _label(node: CollapsedNode) -> str:
     return f"{node.name}\n{amount}\n{places}"
 
 
-def _fill(node: CollapsedNode, colours: dict[str, str]) -> str:
+def _fill(node: CollapsedNode, colours: dict[str, str]) -> dict[str, Any]:
     """One colour, or stripes in proportion to the ops on each device."""
     if len(node.op_counts) == 1:
-        return f'"{colours[node.device]}"'
-    shares = ":".join(
-        f"{colours[name]};{count / node.op_count:.4f}" for name, count in node.op_counts.items()
-    )
-    return f'"{shares}", style=striped'
+        return {"fillcolor": f'"{colours[node.device]}"'}
+    counts = node.op_counts.items()
+    shares = ":".join(f"{colours[name]};{count / node.op_count:.4f}" for name, count in counts)
+    return {"fillcolor": f'"{shares}"', "style": "striped"}
 
 
-def _dot_edges(collapsed: CollapsedGraph) -> list[str]:
-    return [
-        f"  n{edge.source} -> n{edge.target}"
-        + (
-            f' [label="{format_bytes(edge.transfer_bytes)}", penwidth=3];'
-            if edge.transfer_bytes
-            else ' [color="#99a1ad"];'
-        )
-        for edge in collapsed.edges
-    ]
-
-
-def _quoted(text: str) -> str:
-    """A quoted string of DOT: backslashes and quotes escaped, control characters replaced."""
+def _escaped(text: str) -> str:
+    """Text for a quoted string of DOT: control characters replaced, the rest escaped."""
     text = "".join(sign if sign >= " " or sign == "\n" else "\ufffd" for sign in text)
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
 from itertools import pairwise
 
@@ -185,6 +186,13 @@ def test_pydot_reads_the_dot(named):
     assert len(nodes) == len(collapsed.nodes)
     assert len(graph.get_edges()) == len(collapsed.edges)
     assert all("op" in node.get_label() for node in nodes)
+
+
+def test_without_pydot_one_sentence_says_what_to_install(monkeypatch):
+    """And names the format that needs nothing more."""
+    monkeypatch.setitem(sys.modules, "pydot", None)
+    with pytest.raises(UsageError, match=r"graph-placer\[dot\].*--to graphml"):
+        dot(drawn_step()[1], EVERY_OP)
 
 
 def test_model_explorer_has_every_op_and_transfer(named):

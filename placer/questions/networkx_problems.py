@@ -24,7 +24,6 @@ Attributes of an edge, all optional:
 - ``control``: it only says what runs first.
 
 Other attributes stay unread: ``device`` is what a plan found (``plan.networkx()``) and no request.
-Mappings and sequences may be JSON text, as in GraphML, which has none.
 """
 
 from __future__ import annotations
@@ -150,55 +149,6 @@ def graph_of(document: Document) -> MultiDiGraph[str]:
     for index, (before, after) in enumerate(document["control_edges"]):
         graph.add_edge(names[before], names[after], control=True, position=index)
     return graph
-
-
-def graphml(graph: MultiDiGraph[str]) -> str:
-    """``graph`` as GraphML: mappings and sequences as JSON text, what is ``None`` left out.
-
-    Raises :class:`UsageError` for a name that XML cannot hold.
-    """
-    import io
-
-    from networkx import MultiDiGraph, write_graphml
-
-    plain: MultiDiGraph[str] = MultiDiGraph()
-    plain.graph.update(graph.graph)
-    plain.add_nodes_from((node, _scalars(found)) for node, found in graph.nodes(data=True))
-    for source, target, found in graph.edges(data=True):
-        plain.add_edge(source, target, **_scalars(found))
-    buffer = io.BytesIO()
-    write_graphml(plain, buffer, named_key_ids=True)
-    text = buffer.getvalue().decode()
-    wrong = next((sign for sign in text if sign < " " and sign not in "\t\n\r"), None)
-    if wrong is not None:
-        raise UsageError(f"a name has the character {wrong!r}, which XML cannot hold")
-    return text
-
-
-def read_graphml(text: str) -> DiGraph[str] | MultiDiGraph[str]:
-    """The graph in GraphML text.  Raises ``ValueError`` if it is not GraphML."""
-    import io
-    import warnings
-    from xml.etree.ElementTree import ParseError
-
-    import networkx
-
-    try:
-        with warnings.catch_warnings(action="ignore"):  # attributes without a type are text
-            graph = networkx.read_graphml(io.BytesIO(text.encode()))
-    except (ParseError, networkx.NetworkXError, LookupError) as error:
-        raise ValueError(f"not GraphML that networkx reads: {error}") from error
-    if not isinstance(graph, networkx.DiGraph):
-        raise ValueError('its edges have no directions; write edgedefault="directed"')
-    return graph
-
-
-def _scalars(found: Attributes) -> dict[str, Any]:
-    return {
-        name: json.dumps(value) if isinstance(value, (dict, list, tuple)) else value
-        for name, value in found.items()
-        if value is not None
-    }
 
 
 def _check_directed(graph: DiGraph[Any] | MultiDiGraph[Any], *, cycles: bool) -> None:
@@ -353,7 +303,7 @@ def _devices(node: Hashable, found: Attributes, name: str, known: Sequence[str])
     """The devices that attribute ``name`` of a node names, ``GPU:*`` being every GPU."""
     given = found.get(name, ())
     if isinstance(given, str):
-        given = _from_json(node, name, given) if given.startswith("[") else [given]
+        given = [given]
     chosen: dict[str, None] = {}
     try:
         for spelling in given:
@@ -398,8 +348,6 @@ def _seconds(
 ) -> list[float]:
     """The seconds of a node on every device."""
     given = found.get("seconds")
-    if isinstance(given, str):
-        given = _from_json(node, "seconds", given)
     if given is None:
         cost = OpCost(
             flops=_size(node, found, "flops"), bytes_accessed=_size(node, found, "bytes_accessed")
@@ -425,13 +373,6 @@ def _number(node: Hashable, value: Any) -> float:
     if not 0 <= found < math.inf:
         raise _wrong(node, "seconds", value, "a time in seconds")
     return found
-
-
-def _from_json(node: Hashable, name: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _wrong(node, name, text, "JSON") from error
 
 
 def _wrong(node: Hashable, name: str, value: Any, wanted: str) -> UsageError:
