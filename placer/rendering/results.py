@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-_TEXTS = {
-    "AutoResult": "auto_text.auto",
-    "Calibration": "costs_text.calibration",
-    "Comparison": "comparison_text.comparison",
-    "Difference": "difference_text.difference",
-    "MeasuredCosts": "costs_text.costs",
-    "OpExplanation": "explanation_text.op_explanation",
-    "Plan": "plan_text.plan",
-    "PlanExplanation": "explanation_text.plan_explanation",
-    "Report": "report_text.report",
-    "Sweep": "sweep_text.sweep",
-    "Verification": "verification_text.verification",
-}
-"""The module in ``rendering.text`` and a name: it has the functions ``name_blocks(result, width)``
-and, if there is a table, ``name_csv(result)``."""
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class Renderer(NamedTuple):
+    """What writes results of a ``kind``: ``blocks`` the titles, facts and tables that fit a width,
+    ``table`` the CSV, if there is one."""
+
+    kind: type
+    blocks: Callable[[Any, int], list[RenderableType]]
+    table: Callable[[Any], str] | None = None
 
 
 def render_result(found: Any, format_name: str, *, width: int, colour: bool = False) -> str:
@@ -36,9 +32,51 @@ def render_result(found: Any, format_name: str, *, width: int, colour: bool = Fa
         return render_page(found)
     from placer.rendering.text.formats import render
 
-    home, _, name = _TEXTS[type(found).__name__].partition(".")
-    module = import_module(f"placer.rendering.text.{home}")
-    if format_name == "csv":
-        return str(getattr(module, f"{name}_csv")(found))
-    blocks = getattr(module, f"{name}_blocks")
-    return render(partial(blocks, found), format_name, width=width, colour=colour)
+    renderer = next(known for known in _renderers() if isinstance(found, known.kind))
+    if format_name == "csv" and renderer.table is not None:
+        return renderer.table(found)
+    return render(partial(renderer.blocks, found), format_name, width=width, colour=colour)
+
+
+def _renderers() -> Iterator[Renderer]:
+    """The types of results and what writes them, what loads in no time first: only those up to the
+    one that is asked for are imported."""
+    from placer.plan.plan import Plan
+    from placer.rendering.text import plan_text
+
+    yield Renderer(Plan, plan_text.plan_blocks, plan_text.plan_csv)
+    from placer.plan.report import Report
+    from placer.rendering.text import report_text
+
+    yield Renderer(Report, report_text.report_blocks, report_text.report_csv)
+    from placer.questions.difference import Difference
+    from placer.rendering.text import difference_text
+
+    yield Renderer(Difference, difference_text.difference_blocks, difference_text.difference_csv)
+    from placer.questions.explanation import OpExplanation, PlanExplanation
+    from placer.rendering.text import explanation_text
+
+    yield Renderer(OpExplanation, explanation_text.op_explanation_blocks)
+    yield Renderer(PlanExplanation, explanation_text.plan_explanation_blocks)
+    from placer.plan.measured_costs import MeasuredCosts
+    from placer.questions.calibration import Calibration
+    from placer.rendering.text import costs_text
+
+    yield Renderer(MeasuredCosts, costs_text.costs_blocks)
+    yield Renderer(Calibration, costs_text.calibration_blocks)
+    from placer.questions.auto import AutoResult
+    from placer.rendering.text import auto_text
+
+    yield Renderer(AutoResult, auto_text.auto_blocks, auto_text.auto_csv)
+    from placer.application.verifying.verification_result import Verification
+    from placer.rendering.text import verification_text
+
+    yield Renderer(Verification, verification_text.verification_blocks)
+    from placer.questions.batch_sizes import Sweep
+    from placer.rendering.text import sweep_text
+
+    yield Renderer(Sweep, sweep_text.sweep_blocks, sweep_text.sweep_csv)
+    from placer.questions.comparison import Comparison
+    from placer.rendering.text import comparison_text
+
+    yield Renderer(Comparison, comparison_text.comparison_blocks, comparison_text.comparison_csv)
