@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from placer.pipeline.together import predict_together
+from placer.pipeline.placement import predict_together
 from placer.pipeline.workload import read_workload
 from placer.plan.request import read_options
 from placer.prediction.metrics import Metrics

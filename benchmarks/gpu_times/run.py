@@ -28,7 +28,7 @@ from cost_models.devices import DeviceProperties, Efficiency
 from cost_models.gpu_rates import usual_efficiencies
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
-from placer.pipeline.together import predict_together
+from placer.pipeline.placement import predict_together
 from placer.pipeline.workload import read_workload
 from placer.plan.request import read_options
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from sys import intern
 from typing import Any
@@ -19,7 +19,7 @@ from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.shape_inference import BodyShapes, GraphShapes
 from placer.graph.name_scopes import name_in_pieces, piece_of
 from placer.graph.op_graph import Bodies, ColocationGroup, Op, OpGraph
-from placer.graph.tensor_names import CONTROL, data_inputs, split_tensor
+from placer.graph.tensor_names import CONTROL, split_tensor
 
 BodyName = tuple[str, tuple[TensorState, ...]]
 _NO_BODIES: Bodies = {}
@@ -39,10 +39,9 @@ class GraphBuilder:
         self.body_names: dict[BodyName, str] = {}
         self.functions: dict[str, OpGraph] = {}
 
-    def outline(self, program: FlatProgram, types: GraphTypes) -> OpGraph:
-        """The OpGraph of ``program`` without bodies and without the shapes of other tensors than
-        constants."""
-        ops = self._bare_ops(program.graph_def.node, program.origins, types)
+    def build(self, program: FlatProgram, types: GraphTypes, shapes: GraphShapes) -> OpGraph:
+        """The OpGraph of ``program`` with the given shapes."""
+        ops = self._ops(program.graph_def.node, program.origins, shapes)
         groups = (*find_colocation_groups(program.graph_def, types), *_twins(ops))
         return OpGraph(
             ops=ops,
@@ -52,17 +51,12 @@ class GraphBuilder:
             ),
             fetches=tuple(dict.fromkeys(tensor for _, tensor in program.outputs)),
             targets=program.targets,
+            functions=dict(self.functions),
             variables=program.variables,
             colocation_groups=groups,
             colocation_hints=find_colocation_hints(program.graph_def, groups, program.contents),
             stateful_types=frozenset(filter(self._is_stateful, types.of_type)),
-        )
-
-    def build(self, program: FlatProgram, outline: OpGraph, shapes: GraphShapes) -> OpGraph:
-        """The OpGraph of ``program`` with the given shapes."""
-        infos, bodies = self._found(outline, program.graph_def.node, shapes)
-        return outline.shaped(
-            infos, bodies, functions=dict(self.functions), fingerprint=program.fingerprint
+            fingerprint=program.fingerprint,
         )
 
     def _is_stateful(self, op_type: str) -> bool:
@@ -84,76 +78,50 @@ class GraphBuilder:
     def _build_body(self, analysed: BodyShapes) -> OpGraph:
         """The OpGraph of one body; its arguments are its feeds."""
         body, shapes = analysed.body, analysed.shapes
-        outline = OpGraph(
-            ops=self._bare_ops(body.graph_def.node, body.origins, shapes.types),
+        return OpGraph(
+            ops=self._ops(body.graph_def.node, body.origins, shapes),
             feeds=body.arguments,
             fetches=body.outputs,
             targets=body.targets,
             colocation_groups=find_colocation_groups(body.graph_def, shapes.types),
         )
-        return outline.shaped(*self._found(outline, body.graph_def.node, shapes))
 
-    def _bare_ops(
-        self, nodes: Sequence[Any], origins: Mapping[str, tuple[str, str]], types: GraphTypes
+    def _ops(
+        self, nodes: Sequence[Any], origins: Mapping[str, tuple[str, str]], shapes: GraphShapes
     ) -> dict[str, Op]:
         """The ops by name, in the order of ``nodes``; every name is one object, pickled once."""
-        contents = types.contents
+        bodies: dict[str, Bodies] = {
+            op: {key: tuple(map(self._body_name, analysed)) for key, analysed in found.items()}
+            for op, found in shapes.bodies.items()
+        }
+        types, contents = shapes.types, shapes.types.contents
         names = {name: name for name in origins}
-        tensors = _by_spelling(types.outputs)
+        tensors, outputs = _by_spelling(types.outputs), self._outputs(shapes)
+        properties = {
+            f"{op}:{index}": found
+            for op, known in outputs.items()
+            for index, found in enumerate(known)
+        }
         devices = Alike(_device)
-        infos = Alike(partial(self._bare_info, types))
         ops = {}
         for spelt, node in contents.named(nodes):
             name, given = names[spelt], contents.inputs_of(spelt, node)
             content = contents.get(name)
-            read = [tensors[text] for text in given if text[0] != CONTROL]
+            read = tuple([tensors[text] for text in given if text[0] != CONTROL])
             waits = len(read) < len(given)
+            known = tuple([properties[tensor] for tensor in read])
             ops[name] = Op(
                 name=name,
-                info=infos.of(node, content if types.inputs[spelt] is not None else None),
-                inputs=tuple(read),
+                info=self._info(node, content, known, outputs[name]),
+                inputs=read,
                 control_inputs=tuple([names[text[1:]] for text in given if text[0] == CONTROL])
                 if waits
                 else (),
                 device=devices.of(node, content),
                 origin=origins[name],
-                bodies=_NO_BODIES,
+                bodies=bodies.get(name, _NO_BODIES),
             )
         return ops
-
-    def _bare_info(self, types: GraphTypes, node: Any) -> OpInfo:
-        """What is known of a node and of all that are alike: of its tensors the dtypes, of a
-        constant the shape."""
-        kinds = types.inputs[node.name]
-        if kinds is None:  # of an unknown op type
-            kinds = tuple(map(types.of, data_inputs(node.input)))
-        is_constant = node.op == "Const"
-        shape = shape_of(node.attr["value"].tensor.tensor_shape) if is_constant else None
-        return OpInfo(
-            op=node.op,
-            inputs=tuple([self.tensor(dtype=kind.dtype, shape=None) for kind in kinds]),
-            outputs=tuple(
-                [self.tensor(dtype=kind.dtype, shape=shape) for kind in types.outputs[node.name]]
-            ),
-            attributes=self.attributes_of.of(node, types.contents.get(node.name)),
-        )
-
-    def _found(
-        self, outline: OpGraph, nodes: Sequence[Any], shapes: GraphShapes
-    ) -> tuple[list[OpInfo], dict[str, Bodies]]:
-        """What the shapes say of every op, and the bodies that were analysed, by op."""
-        bodies: dict[str, Bodies] = {
-            op: {key: tuple(map(self._body_name, analysed)) for key, analysed in found.items()}
-            for op, found in shapes.bodies.items()
-        }
-        outputs = self._outputs(shapes)
-        tensors = [*chain.from_iterable([outputs[op] for op in outline.ops])]
-        contents = shapes.types.contents
-        infos = [
-            self._info(node, contents.get(name), tuple([tensors[t] for t in read]), outputs[name])
-            for (name, node), read in zip(contents.named(nodes), outline.input_numbers, strict=True)
-        ]
-        return infos, bodies
 
     def _outputs(self, shapes: GraphShapes) -> dict[str, tuple[TensorProperties, ...]]:
         """The outputs of every op; those that are alike have one tuple."""

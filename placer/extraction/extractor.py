@@ -19,7 +19,6 @@ from placer.extraction.process.child_process import (
 )
 from placer.extraction.process.local_models import local_model
 from placer.extraction.shapes.binding import NamedShape, resolve_shapes
-from placer.graph.op_graph import OpGraph
 from placer.graph.program_source import Bindings
 
 TIME_LIMIT_SECONDS = 120.0
@@ -40,7 +39,6 @@ def extract(
     division: Division | None = None,
     splits: Mapping[str, int] | None = None,
     time_limit_seconds: float = TIME_LIMIT_SECONDS,
-    meanwhile: Callable[[OpGraph], None] = lambda _: None,
 ) -> Extraction:
     """The flat graph of a model, with shapes, variables, colocation groups and bodies.
 
@@ -55,9 +53,8 @@ def extract(
     TensorFlow and no file can bring it down.  Live sources are flattened here, and analysed by a
     child only if dimensions are unknown.  A Keras file that would run code of its own is refused
     unless ``allow_unsafe``, a link that leads out of the model's folder unless ``follow_links``.
-    With ``division`` the graph is that of the program in parts;
-    with ``splits`` variables of a file are split by rows into so many parts.  While the child
-    infers shapes, ``meanwhile`` is called with the graph without them and without bodies.
+    With ``division`` the graph is that of the program in parts; with ``splits`` variables of a file
+    are split by rows into so many parts.
 
     Raises :class:`ModelError` for a model that cannot be read, :class:`UsageError` for a request
     that does not fit it, :class:`ShapeError` for bindings that do not fit it.
@@ -74,7 +71,7 @@ def extract(
             division=division,
             memory_limit_bytes=memory_limit(size_bytes),
         )
-        return run_extraction(request, time_limit_seconds, meanwhile)
+        return run_extraction(request, time_limit_seconds)
 
     # a file that the child can read, or something of this process
     if isinstance(source, str | os.PathLike):

@@ -47,17 +47,16 @@ def analyse_program(
     ragged: Mapping[str, Sequence[int | None]] | None = None,
     infer: bool = True,
     reason: str = "",
-    before_inference: Callable[[OpGraph], None] = lambda _: None,
+    before_inference: Callable[[], None] = lambda: None,
 ) -> Extraction:
     """The extraction of a flat program: inputs bound, shapes inferred, ops grouped.
 
     ``dims`` says which of ``shapes`` share a size, for the record; ``ragged`` are rows and mean
     lengths of ragged and sparse inputs.  ``infer=False`` keeps to the
     shapes that the file states, for the ``reason`` given.
-    ``before_inference`` is called with the graph as far as it is known then, when everything but
-    inference has succeeded.  A program without
-    a fingerprint gets one meanwhile.  Raises
-    :class:`UsageError` and :class:`ShapeError` for bindings that do not fit.
+    ``before_inference`` is called when only shapes are left to infer; a program without a
+    fingerprint gets one meanwhile.  Raises :class:`UsageError` and :class:`ShapeError` for bindings
+    that do not fit.
     """
     from tensorflow.python.framework import versions
 
@@ -69,16 +68,15 @@ def analyse_program(
     check_dtypes(program.graph_def.node, types)
     check_tensors((tensor for _, tensor in program.outputs), types)
     # shapes, and the graph with them
-    builder = GraphBuilder(definitions)
-    outline = builder.outline(program, types)
-    before_inference(outline)
+    before_inference()
     with ThreadPoolExecutor(1) as meanwhile:  # importing a graph needs no Python
         fingerprint = meanwhile.submit(fingerprint_of, program) if not program.fingerprint else None
         found, problems = _find_shapes(program, binding, types, None if infer else reason)
     if fingerprint is not None:
         program = replace(program, fingerprint=fingerprint.result())
     found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
-    graph = builder.build(program, outline, found)
+    builder = GraphBuilder(definitions)
+    graph = builder.build(program, types, found)
     outputs = (tensor for info in builder.infos.values() for tensor in info.outputs)
     is_complete = not any(map(_is_lost, outputs))  # which needs no ops
     return Extraction(

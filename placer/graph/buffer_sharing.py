@@ -91,11 +91,6 @@ def sharing_of(graph: OpGraph) -> list[Sharing]:
     return ask_once(find_sharing, graph.infos)
 
 
-def views_by_shape(info: OpInfo) -> bool:
-    """Whether the shapes of an op that gives out a handle decide which handle that is."""
-    return info.op in _RULES and any(output.dtype == "resource" for output in info.outputs)
-
-
 def shared_input(info: OpInfo, output: int) -> int | None:
     """The input whose buffer output number ``output`` is, ``None`` if it has its own."""
     if info.op in SHARED:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from cost_models.op_info import OpInfo, TensorProperties, ask_once
 from placer.graph.tensor_names import op_of
@@ -119,26 +119,6 @@ class OpGraph:
     stateful_types: frozenset[str] = frozenset()
     fingerprint: str = ""
     idle_bytes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-
-    def shaped(
-        self, infos: Sequence[OpInfo], bodies: Mapping[str, Bodies], **fields: Any
-    ) -> OpGraph:
-        """The same graph with what is known by now of every op, of its ``bodies`` (by op), and
-        other ``fields``.
-
-        Where the graph was asked only what depends on no more than it has, what was found holds,
-        unless a shape that it has is another one now.
-        """
-        ops = dict(zip(self.ops, map(_with_info, self.ops.values(), infos), strict=True))
-        ops |= {name: replace(ops[name], bodies=found) for name, found in bodies.items()}
-        found = replace(self, ops=ops, **fields)
-        found.__dict__["infos"] = tuple(infos)
-        both = zip(self.infos, infos, strict=True)
-        pairs = {(id(before), id(after)): (before, after) for before, after in both}
-        if all(_agrees(*pair) for pair in pairs.values()):
-            known = {key: value for key, value in self.__dict__.items() if key in _WITHOUT_SHAPES}
-            found.__dict__.update(known, _answers=dict(self._answers))
-        return found
 
     def with_idle(self, idle_bytes: Mapping[str, tuple[int, ...]]) -> OpGraph:
         """The same graph beside what is loaded and not used; what it was asked still holds."""
@@ -257,26 +237,6 @@ class OpGraph:
             )
             graph.add_edges_from((name, op.name, {"tensor": None}) for name in op.control_inputs)
         return graph
-
-
-_WITHOUT_SHAPES = (
-    *("consumers", "output_names", "handle_reads", "gpu_kernels"),
-    *("tensor_numbers", "tensor_producers", "input_numbers", "producer_numbers"),
-)
-"""What shapes do not matter to."""
-
-
-def _with_info(op: Op, info: OpInfo) -> Op:
-    """The same op with another ``info``, in a third of the time of ``dataclasses.replace``."""
-    found = object.__new__(Op)
-    found.__dict__.update(op.__dict__, info=info)
-    return found
-
-
-def _agrees(before: OpInfo, after: OpInfo) -> bool:
-    """Whether the shapes that were known are the same now."""
-    known = zip(before.outputs, after.outputs, strict=True)
-    return all(old.shape is None or old.shape == new.shape for old, new in known)
 
 
 def _handle_slots(info: OpInfo) -> tuple[int, ...]:

@@ -11,12 +11,16 @@ from placer.pipeline.fixes import with_fixes, with_notes
 from placer.pipeline.formulation import formulate
 from placer.pipeline.model_report import analyse, with_placement
 from placer.pipeline.optimised import warn_if_optimised_breaks, with_optimised
-from placer.pipeline.placement import find_placement, predict_solution, with_conflict
+from placer.pipeline.placement import (
+    find_placement,
+    predict_solution,
+    predict_together,
+    with_conflict,
+)
 from placer.pipeline.preparation import decide_strategy, needs_trials, place_in_parts, prepare
 from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.table_splits import decide_splits
-from placer.pipeline.together import Together
-from placer.pipeline.workload import cost_program, extract_program, read_cluster
+from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import Keywords, describe_request, read_options, takes_options
@@ -75,9 +79,6 @@ def report(source: Any, devices: str | Path | None = None, **options: Unpack[Key
     and errors as for :func:`place`.
     """
     wanted = read_options(options)
-    cluster = read_cluster(devices or REFERENCE_DEVICE, wanted)
-    together = Together(cluster, wanted)  # everything on one device
-    extraction = extract_program(source, wanted, meanwhile=together.foresee)
-    workload = cost_program(source, extraction, cluster, wanted)
-    found = analyse(workload, together.predict(workload))
+    workload = read_workload(source, devices or REFERENCE_DEVICE, wanted)
+    found = analyse(workload, predict_together(workload))  # everything on one device
     return found if devices is None else with_placement(found, workload, devices)

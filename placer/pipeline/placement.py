@@ -6,7 +6,8 @@ import logging
 from dataclasses import replace
 
 from placer.fitting.placed_order import edges_of_placement
-from placer.pipeline.formulation import Formulation, formulate
+from placer.pipeline.formulation import Formulation, formulate, restrict
+from placer.pipeline.loading import idle_bytes
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.workload import Workload
@@ -46,6 +47,16 @@ def place_together(workload: Workload) -> Plan:
         device_of=tuple(devices[predicted.placement[op]] for op in formulation.problem.op_names),
     )
     return assemble_plan(formulation, solution, predicted)
+
+
+def predict_together(workload: Workload) -> PredictedPlacement:
+    """A step with everything on one device, feeds and host-only kernels aside, whatever else is
+    asked for."""
+    free = replace(workload.wanted, pins={}, pin_types={}, keep_together=(), clear_devices=True)
+    idle = idle_bytes(workload.extraction.stored, workload.cluster)
+    graph = workload.graph.with_idle(idle)
+    first_choice = restrict(graph, workload.cluster, free).first_choice
+    return predict_placement(workload.with_graph(graph), first_choice)
 
 
 def find_placement(formulation: Formulation) -> Solution:

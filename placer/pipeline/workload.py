@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,14 +86,8 @@ def read_cluster(devices: str | Path, wanted: Options) -> Cluster:
         raise UsageError(str(error)) from error
 
 
-def extract_program(
-    source: Any,
-    wanted: Options,
-    division: Division | None = None,
-    meanwhile: Callable[[OpGraph], None] = lambda _: None,
-) -> Extraction:
-    """The flat graph of ``source`` with its shapes bound, its batch divided; ``meanwhile`` is as
-    for :func:`placer.extract`."""
+def extract_program(source: Any, wanted: Options, division: Division | None = None) -> Extraction:
+    """The flat graph of ``source`` with its shapes bound, its batch divided."""
     _LOG.info("reading the model")
     return extract(
         source,
@@ -107,7 +101,6 @@ def extract_program(
         **wanted.access,
         division=division,
         splits=wanted.splits,
-        meanwhile=meanwhile,
     )
 
 

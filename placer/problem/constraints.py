@@ -258,15 +258,6 @@ def _host_only_reasons(graph: OpGraph) -> dict[str, str]:
     return {name: reason for name, reason in found.items() if reason}
 
 
-def bodies_restrict(graph: OpGraph) -> bool:
-    """Whether an op could run on a GPU but for what is in its bodies."""
-    return any(
-        graph.gpu_kernels[name] is not None and _host_only_reason(op, graph, graph.functions)
-        for name, op in graph.ops.items()
-        if op.bodies
-    )
-
-
 def _host_only_reason(op: Op, graph: OpGraph, functions: Mapping[str, OpGraph]) -> str:
     """Why the op cannot run on a GPU, ``""`` if it can; functional control flow follows its
     bodies, since they run where it runs."""

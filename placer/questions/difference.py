@@ -10,7 +10,7 @@ from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.pipeline.model_report import analyse
 from placer.pipeline.pipeline import REFERENCE_DEVICE
-from placer.pipeline.together import predict_together
+from placer.pipeline.placement import predict_together
 from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options

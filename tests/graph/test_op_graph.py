@@ -1,7 +1,5 @@
 """The structure of a flat graph."""
 
-from dataclasses import replace
-
 from graphs_by_hand import draw
 
 
@@ -46,68 +44,6 @@ def test_networkx_answers_questions_of_graph_theory():
     graph = draw("x -> a, b -> c -> d")
     assert networkx.ancestors(graph.networkx, "c") == {"x", "a", "b"}
     assert networkx.dag_longest_path_length(graph.networkx) == 3
-
-
-def _without_shapes(graph):
-    """The graph as it is known before shapes are."""
-    bare = [
-        replace(
-            info,
-            inputs=tuple(replace(read, shape=None) for read in info.inputs),
-            outputs=tuple(replace(output, shape=None) for output in info.outputs),
-        )
-        for info in graph.infos
-    ]
-    return graph.shaped(bare, {})
-
-
-def test_what_a_graph_without_shapes_was_asked_holds_of_it_with_them():
-    """Nobody asks again, whatever else changes: bodies, functions, the fingerprint."""
-    graph = draw("x -> a, b -> c", "a ..> b", fetches=["c:0"])
-    outline = _without_shapes(graph)
-    asked = []
-
-    def count_ops(of):
-        asked.append(of)
-        return len(of.ops)
-
-    assert outline.ask_once(count_ops) == 4
-    shaped = outline.shaped(graph.infos, {"c": {"body": ("f",)}}, functions={"f": graph})
-    assert shaped.ask_once(count_ops) == 4
-    assert asked == [outline]
-    assert shaped.infos == graph.infos
-    assert shaped.functions == {"f": graph}
-    assert shaped.ops["c"] == replace(graph.ops["c"], bodies={"body": ("f",)})
-    assert {name: op for name, op in shaped.ops.items() if name != "c"} == {
-        name: op for name, op in graph.ops.items() if name != "c"
-    }
-
-
-def test_what_it_was_asked_does_not_hold_if_a_shape_was_wrong():
-    """A constant of another size may have another device."""
-    graph = draw("x -> a", bytes={"x": 8})
-    other = draw("x -> a", bytes={"x": 12})
-
-    def elements(of):
-        return sum(info.outputs[0].shape[0] for info in of.infos)
-
-    outline = draw("x -> a", bytes={"x": 8})
-    assert outline.ask_once(elements) == 3
-    assert outline.shaped(graph.infos, {}).ask_once(elements) == 3
-    assert outline.shaped(other.infos, {}).ask_once(elements) == 4
-
-
-def test_what_is_asked_of_the_graph_with_shapes_is_not_taken_for_what_was_known_before():
-    """The graph without them knows no more than it did."""
-    graph = draw("x -> a")
-    outline = _without_shapes(graph)
-    shapes = [info.outputs[0].shape for info in graph.infos]
-
-    def shapes_of(of):
-        return [info.outputs[0].shape for info in of.infos]
-
-    assert outline.shaped(graph.infos, {}).ask_once(shapes_of) == shapes
-    assert outline.ask_once(shapes_of) == [None, None]
 
 
 def test_tensors_and_producers_have_numbers():

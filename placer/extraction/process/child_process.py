@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,8 @@ from placer.errors import ModelError, UsageError
 from placer.processes import Child, Ending, Outcome
 
 if TYPE_CHECKING:
-    from cost_models.op_info import OpInfo
     from placer.extraction.division.division import Division
     from placer.extraction.extraction import Extraction, ProgramChoice
-    from placer.graph.op_graph import Bodies, OpGraph
     from placer.graph.program_source import Bindings
 
 TASKS = "placer.extraction.process.reading_tasks"
@@ -28,24 +26,6 @@ LOADED_AHEAD = (
     "placer.extraction.graph_defs.tensorflow_core:load_libraries_meanwhile",
     f"{TASKS}:prepare",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
-    """What was found once shapes were inferred: ``extraction`` has a graph without ops, as they
-    were told before that.  Of each op there is what is known of it, and of some their bodies."""
-
-    extraction: Extraction
-    infos: Sequence[OpInfo]
-    bodies: Mapping[str, Bodies]
-
-    def of(self, outline: OpGraph) -> Extraction:
-        """The extraction with the graph whose ``outline`` was told."""
-        found = self.extraction.graph
-        graph = outline.shaped(
-            self.infos, self.bodies, functions=found.functions, fingerprint=found.fingerprint
-        )
-        return replace(self.extraction, graph=graph)
 
 
 _OUT_OF_MEMORY = (
@@ -134,29 +114,20 @@ class FetchRequest:
 Request = ExtractionRequest | KerasRequest | SplitRequest | FetchRequest
 
 
-def run_extraction(
-    request: ExtractionRequest,
-    time_limit_seconds: float,
-    meanwhile: Callable[[OpGraph], None] = lambda _: None,
-) -> Extraction:
+def run_extraction(request: ExtractionRequest, time_limit_seconds: float) -> Extraction:
     """What the reading process finds for ``request``.
 
-    It tells the graph without shapes when only their inference is left; ``meanwhile`` is called
-    with that.  If it dies or runs out of time then, it is asked again without inference.
-    Raises its :class:`PlacerError`, or :class:`ModelError` if it ends without one.
+    It tells when only the inference of shapes is left: if it dies or runs out of time then, it is
+    asked again without.  Raises its :class:`PlacerError`, or :class:`ModelError` if it ends
+    without one.
     """
-    outlines: list[OpGraph] = []
-
-    def told(outline: OpGraph) -> None:
-        outlines.append(outline)
-        meanwhile(outline)
-
-    outcome = _ask("extract_program", request, time_limit_seconds, told)
-    if outcome.ending is not Ending.ANSWERED and outlines:
+    told: list[object] = []
+    outcome = _ask("extract_program", request, time_limit_seconds, told.append)
+    if outcome.ending is not Ending.ANSWERED and told:
         request = replace(request, infer=False, reason=_reason(request, outcome))
-        outcome = _ask("extract_program", request, time_limit_seconds, told)
-    found: Completion = _answer(request, outcome)
-    return found.of(outlines[-1])
+        outcome = _ask("extract_program", request, time_limit_seconds)
+    found: Extraction = _answer(request, outcome)
+    return found
 
 
 def make_local(

@@ -18,7 +18,6 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensorflow_core import allow_parts, import_core
 from placer.extraction.process.child_process import (
-    Completion,
     ExtractionRequest,
     FetchRequest,
     FileSource,
@@ -28,7 +27,6 @@ from placer.extraction.process.child_process import (
 )
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.portable_programs import unpack_program
-from placer.graph.op_graph import OpGraph
 from placer.processes import Tell
 
 RECURSION_LIMIT = 10_000
@@ -70,8 +68,8 @@ def fetch(request: FetchRequest, _: Tell) -> None:
     fetch_path(request.path, request.target, weights=request.weights)
 
 
-def extract_program(request: ExtractionRequest, tell: Tell) -> Completion:
-    """The extraction that is asked for, but for the ops, which are told before shapes are known."""
+def extract_program(request: ExtractionRequest, tell: Tell) -> Extraction:
+    """The extraction that is asked for; when only shapes are left to infer, that is told."""
     from google.protobuf.message import EncodeError
 
     allow_parts(then=partial(limit_memory, request.memory_limit_bytes))
@@ -83,23 +81,11 @@ def extract_program(request: ExtractionRequest, tell: Tell) -> Completion:
             **request.bindings,
             infer=request.infer,
             reason=request.reason,
-            before_inference=tell,
+            before_inference=partial(tell, None),
         )
-        return _without_ops(found)
+        return replace(found, graph=replace(found.graph))  # without what it was asked
     except EncodeError as error:  # what protobuf 5 says where its memory ends
         raise MemoryError("no memory to write a message of protobuf") from error
-
-
-def _without_ops(found: Extraction) -> Completion:
-    graph = found.graph
-    return Completion(
-        extraction=replace(
-            found,
-            graph=OpGraph(ops={}, functions=graph.functions, fingerprint=graph.fingerprint),
-        ),
-        infos=graph.infos,
-        bodies={op.name: op.bodies for op in graph.ops.values() if op.bodies},
-    )
 
 
 def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, TensorState]]:
