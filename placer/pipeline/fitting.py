@@ -18,8 +18,8 @@ from placer.fitting.fitted_step import FitRequest, FittedStep
 from placer.fitting.step_fitting import fit_step
 from placer.pipeline.fitted_placement import FittedPlacement
 from placer.pipeline.formulation import Formulation, formulate
-from placer.pipeline.placement import find_placement, predict_solution
 from placer.pipeline.predicted_placement import over_caps, predict_placement
+from placer.pipeline.search import find_placement, predict_solution
 from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan

@@ -20,14 +20,12 @@ from cost_models.devices import presets
 from placer.errors import PlacerError
 from placer.fitting.placed_order import FREE
 from placer.graph.passes.roles import find_roles
-from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import prepare
 from placer.pipeline.table_splits import decide_splits, too_large
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.request import AUTO, NEVER, Options
-from placer.plan.rows import PlanWarning
 from placer.problem.conflict import Conflict, Fix
 from placer.problem.constraints import pin_request
 from placer.problem.grouping import GRADIENTS, HINTS, together_request
@@ -87,50 +85,16 @@ def with_fixes(plan: Plan, workload: Workload, devices: str | Path, deadline: fl
     return replace(plan, conflict=replace(plan.conflict, fixes=fixes))
 
 
-def with_notes(plan: Plan, workload: Workload) -> Plan:
-    """``plan`` with the other ways that may be better, as far as they are known without trying."""
-    notes = (_fit_instead(plan, workload), _whole_instead(plan, workload.wanted))
-    return replace(plan, warnings=(*plan.warnings, *filter(None, notes)))
-
-
-def _fit_instead(plan: Plan, workload: Workload) -> PlanWarning | None:
-    """A warning for a plan that spills ops of a step that trains: what may keep them."""
-    wanted = workload.wanted
-    spills = plan.fits and any(device.spilled_bytes for device in plan.devices)
-    if not spills or wanted.fit or wanted.strategy or wanted.order != FREE:
-        return None
-    if not find_roles(workload.graph).gradients:
-        return None
-    message = (
-        "ops are spilled to the host; --fit auto may keep them on the accelerators by rewriting "
-        "the step: gradients released, tensors computed again (not tried)"
-    )
-    return PlanWarning(code="fit_instead", message=message, count=1, ops=())
-
-
-def _whole_instead(plan: Plan, wanted: Options) -> PlanWarning | None:
-    """A warning for a plan that divides the batch: the whole may be faster."""
-    if not plan.fits or not plan.model.get("division"):
-        return None
-    message = (
-        f"--strategy {wanted.strategy} was not compared with the whole batch, which may be faster "
-        "where it fits (not tried); placer auto compares them"
-    )
-    return PlanWarning(code="whole_instead", message=message, count=1, ops=())
-
-
 def placements_of(workload: Workload) -> Attempt:
-    """Places ``workload`` on other devices or with other options; for another batch size its
-    source is read again."""
+    """Places ``workload`` on other devices or with other options; for another batch size or other
+    tables its source is read again, and its step left as it is."""
 
     def attempt(devices: str | Path, wanted: Options) -> Plan:
-        if wanted.split_tables != workload.wanted.split_tables:
-            split = decide_splits(workload.source, devices, wanted)
-            return place_workload(prepare(workload.source, devices, split))
-        if wanted.batch_size == workload.wanted.batch_size:
-            here = workload.on(devices, wanted)
-            fitted = fitted_plan(fit_workload(here)) if wanted.fit else None
-            return fitted or place_workload(here)
+        own = workload.wanted
+        if (wanted.split_tables, wanted.batch_size) == (own.split_tables, own.batch_size):
+            return place_workload(workload.on(devices, wanted))
+        wanted = replace(wanted, fit="", max_slowdown=None)
+        wanted = decide_splits(workload.source, devices, wanted)
         return place_workload(prepare(workload.source, devices, wanted))
 
     return attempt

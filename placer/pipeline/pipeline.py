@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from placer.pipeline.fitting import fit_workload, fitted_plan
-from placer.pipeline.fixes import with_fixes, with_notes
-from placer.pipeline.formulation import formulate
+from placer.pipeline.advice import advise
 from placer.pipeline.model_report import analyse, with_placement
-from placer.pipeline.optimised import warn_if_optimised_breaks, with_optimised
-from placer.pipeline.placement import (
-    find_placement,
-    predict_solution,
-    predict_together,
-    with_conflict,
-)
-from placer.pipeline.preparation import decide_strategy, needs_trials, place_in_parts, prepare
-from placer.pipeline.solved_plan import assemble_plan
-from placer.pipeline.table_splits import decide_splits
+from placer.pipeline.placement import place_workload, predict_together
+from placer.pipeline.preparation import decide, needs_trials, place_in_parts, prepare
 from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.report import Report
-from placer.plan.request import Keywords, describe_request, read_options, takes_options
+from placer.plan.request import Keywords, read_options, takes_options
 from placer.processes import collection_paused
 from placer.solving.process import clock
 from placer.solving.process.compiling import PEAKS, TRANSFER, warm_up
@@ -48,25 +37,14 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
     read, :class:`ShapeError` when too many shapes stay unknown.
     """
-    wanted = decide_splits(source, devices, decide_strategy(devices, read_options(options)))
+    wanted = decide(source, devices, read_options(options))
     if needs_trials(wanted):
         return place_in_parts(source, devices, wanted)
     warm_up(TRANSFER, PEAKS)  # once per user, while the model is read
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
     deadline = clock.monotonic() + wanted.time_limit
-    fitted = fit_workload(workload) if wanted.fit else None  # the step rewritten if it must be
-    plan = fitted_plan(fitted)
-    if plan is None:
-        formulation = formulate(workload)  # constraints, and the problem in numbers
-        solution = find_placement(formulation)
-        predicted = predict_solution(formulation, solution)  # transfers, memory, times
-        plan = assemble_plan(formulation, solution, predicted, fitted)
-        plan = with_conflict(plan, solution, deadline)
-    plan = with_fixes(plan, workload, devices, deadline)
-    plan = with_notes(plan, workload)
-    judge = with_optimised if wanted.optimised else warn_if_optimised_breaks
-    plan = judge(plan, workload)
-    return replace(plan, request=describe_request(devices, wanted))
+    plan = place_workload(workload, explains=True)
+    return advise(plan, workload, devices, deadline)
 
 
 @takes_options

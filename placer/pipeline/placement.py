@@ -1,20 +1,20 @@
-"""From the problem of a workload to a placement, and to the plan for it."""
+"""From a workload to the plan for it: the one way to place a program."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
 
-from placer.fitting.placed_order import edges_of_placement
+from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.formulation import Formulation, formulate, restrict
 from placer.pipeline.loading import idle_bytes
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
+from placer.pipeline.search import find_placement, predict_solution
 from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
-from placer.prediction.orders.step_peaks import StepPeaks
 from placer.solving.process import clock
-from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.solution import Solution, Status
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,9 +27,14 @@ def place_workload(
     ``formulation`` is what :func:`formulate` gave, if that is known already.
     """
     deadline = clock.monotonic() + workload.wanted.time_limit
-    formulation = formulation or formulate(workload)
+    fitted = fit_workload(workload) if workload.wanted.fit else None  # the step may be rewritten
+    plan = fitted_plan(fitted)
+    if plan is not None:
+        return plan
+    formulation = formulation or formulate(workload)  # constraints, and the problem in numbers
     solution = find_placement(formulation)
-    plan = assemble_plan(formulation, solution, predict_solution(formulation, solution))
+    predicted = predict_solution(formulation, solution)  # transfers, memory, times
+    plan = assemble_plan(formulation, solution, predicted, fitted)
     return with_conflict(plan, solution, deadline) if explains else plan
 
 
@@ -57,44 +62,6 @@ def predict_together(workload: Workload) -> PredictedPlacement:
     graph = workload.graph.with_idle(idle)
     first_choice = restrict(graph, workload.cluster, free).first_choice
     return predict_placement(workload.with_graph(graph), first_choice)
-
-
-def find_placement(formulation: Formulation) -> Solution:
-    """The best placement found in time whose predicted peaks keep to the caps."""
-    # numpy: a bare report needs none
-    from placer.solving.caps.tightening import solve_under_peaks
-
-    wanted, costs = formulation.workload.wanted, formulation.workload.costs
-    searching = f"searching a placement of {len(formulation.graph.ops):,} ops"
-    _LOG.info(searching, extra={"limit_seconds": wanted.time_limit})
-    peaks = StepPeaks(
-        formulation.graph, costs, formulation.problem, needs_on=formulation.workload.cluster
-    )
-    return solve_under_peaks(
-        formulation.problem,
-        peaks,
-        SolverParameters(
-            time_limit_seconds=wanted.time_limit, seed=wanted.seed, work_limit=wanted.work_limit
-        ),
-        find_lifetimes=peaks.possible_lifetimes,
-    )
-
-
-def predict_solution(formulation: Formulation, solution: Solution) -> PredictedPlacement | None:
-    """What the placement costs with the control edges that it needs; ``None`` if there is none."""
-    if solution.device_of is None:
-        return None
-    _LOG.info("predicting memory and times")
-    workload, placement = formulation.workload, formulation.problem.placement(solution.device_of)
-    edges = edges_of_placement(
-        workload.graph,
-        workload.costs,
-        placement,
-        workload.cluster,
-        formulation.control_edges,
-        workload.wanted.order,
-    )
-    return predict_placement(workload, placement, edges)
 
 
 def with_conflict(plan: Plan, solution: Solution, deadline: float) -> Plan:

@@ -11,6 +11,7 @@ from cost_models.devices import Cluster
 from placer.errors import NoSolutionError, UsageError
 from placer.extraction.division.division import Division
 from placer.pipeline.placement import place_workload
+from placer.pipeline.table_splits import decide_splits
 from placer.pipeline.workload import (
     Workload,
     cost_program,
@@ -32,6 +33,16 @@ from placer.strategies.requests import (
     tries_several,
     with_default_parts,
 )
+
+
+def decide(source: Any, devices: str | Path, wanted: Options) -> Options:
+    """``wanted`` with what ``devices`` and ``source`` decide: the number of parts of a strategy,
+    and of every table that is split.
+
+    Raises :class:`UsageError` for what no strategy has, :class:`ModelError` for a table that is
+    too large and cannot be split.
+    """
+    return decide_splits(source, devices, decide_strategy(devices, wanted))
 
 
 def decide_strategy(devices: str | Path, wanted: Options) -> Options:

@@ -96,8 +96,9 @@ def _largest(cluster: Cluster) -> int:
 
 
 def _try(source: Any, cluster: Cluster, wanted: Options) -> Plan:
-    extraction = extract_program(source, wanted)
-    return place_workload(cost_program(source, extraction, cluster, wanted))
+    plain = replace(wanted, fit="", max_slowdown=None)  # the step as it is
+    extraction = extract_program(source, plain)
+    return place_workload(cost_program(source, extraction, cluster, plain))
 
 
 def _transfer(plan: Plan) -> int:

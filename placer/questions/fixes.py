@@ -7,6 +7,7 @@ Here it is asked again for a plan that was kept, and how many micro-batches are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -34,7 +35,8 @@ def find_fixes(
     workload = reopen(plan, source, **changes)
     conflict = None
     if plan.solver.status == "INFEASIBLE":  # what the solver knows beyond what a plan keeps
-        conflict = place_workload(workload, explains=True).conflict
+        wanted = replace(workload.wanted, fit="", max_slowdown=None)
+        conflict = place_workload(replace(workload, wanted=wanted), explains=True).conflict
     devices, attempt = plan.request["devices"], placements_of(workload)
     trains = bool(find_roles(workload.graph).gradients)
     return placed_fixes(attempt, devices, workload.wanted, conflict, deadline, trains=trains)

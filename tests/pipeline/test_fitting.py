@@ -16,8 +16,9 @@ from placer.fitting.fitted_step import FitRequest
 from placer.fitting.step_fitting import fit_step
 from placer.pipeline import fitting as fit_pipeline
 from placer.pipeline.fitting import fit_workload, fitted_plan
-from placer.pipeline.placement import find_placement
+from placer.pipeline.fixes import placements_of
 from placer.pipeline.preparation import prepare
+from placer.pipeline.search import find_placement
 from placer.plan.request import Options, read_share
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.prediction import predict
@@ -180,6 +181,16 @@ def test_a_step_within_its_caps_fits(step, free, monkeypatch):
     assert plan.fits
     assert plan.rewriting.clones
     assert told[0] not in [row.code for row in plan.warnings]
+
+
+def test_another_batch_is_tried_with_the_step_as_it_is(step):
+    """What would fit where nothing does is looked for without rewriting: a limit of what that may
+    take is no contradiction."""
+    wanted = Options(fit="auto", max_slowdown="30%", time_limit=2)
+    attempt = placements_of(prepare(step[0], "1xT4", wanted))
+    plan = attempt("1xT4", replace(wanted, batch_size=64))
+    assert plan.fits
+    assert not plan.rewriting
 
 
 def test_what_the_graph_optimiser_gives_back_is_said(step, free, tmp_path):
