@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from placer.simulation.environment import simulate_gpus as simulate_gpus
     from placer.solving.solver import solve as solve
     from placer.strategies.pieces import micro_batches as micro_batches
-    from placer.strategies.towers import asynchronous_towers as asynchronous_towers
     from placer.strategies.towers import data_parallel as data_parallel
 
 _HOMES = {
@@ -57,7 +56,6 @@ _HOMES = {
     "PlacementProblem": "placer.problem.placement_problem",
     "Plan": "placer.plan.plan",
     "apply": "placer.application.placing.placed_programs",
-    "asynchronous_towers": "placer.strategies.towers",
     "auto": "placer.questions.auto",
     "calibrate": "placer.questions.calibration",
     "compare": "placer.questions.comparison",

@@ -89,7 +89,7 @@ def cell(
         "percent": percent,
         "need_bytes": need,
         "caps": dict(found.caps),
-        "solver": dict(found.plan.solver),
+        "solver": found.plan.solver.to_json(),
         "strategies": {
             s.name: {
                 "step_seconds": s.step_seconds,

@@ -62,7 +62,7 @@ def compare(graph: graphs.BenchmarkGraph, batch: int, folder: Path) -> dict[str,
                 node.attr["shape"].shape.dim[0].size = batch
         metadata, _ = record.run(graph_def, outputs)
         found["recorded"].append(record.peak_bytes(metadata))
-        found["predicted"].append(plan.devices[0]["peak_expected_bytes"])
+        found["predicted"].append(plan.devices[0].peak_expected_bytes)
     return found
 
 

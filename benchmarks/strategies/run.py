@@ -209,7 +209,7 @@ def plan(out: Path) -> None:
             found = placer.place(model, devices, **known, **asked)
             placed = out / f"{name}-{batch}-{strategy.replace(':', '-')}.pb"
             placer.apply(model, found, placed, force=True)
-            predicted[strategy] = found.metrics["step_seconds"]
+            predicted[strategy] = found.metrics.step_seconds
         file.write_text(json.dumps(predicted, indent=1))
 
 

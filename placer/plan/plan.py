@@ -22,6 +22,7 @@ from placer.plan.rows import (
     PlannedDevice,
     PlannedTransfer,
     PlanWarning,
+    Row,
     SolverAnswer,
 )
 from placer.plan.schemas import read_kept, require_fit
@@ -180,7 +181,7 @@ class Plan(Page):
             data["conflict"] = self.conflict.to_json()
         data["rewriting"] = self.rewriting.to_json()
         text = json.dumps(
-            {"schema": SCHEMA, **data}, sort_keys=True, indent=1, allow_nan=False, default=dict
+            {"schema": SCHEMA, **data}, sort_keys=True, indent=1, allow_nan=False, default=_object
         )
         return text + "\n"
 
@@ -287,6 +288,11 @@ class Plan(Page):
 def over_caps(peak_bytes: Mapping[str, int], caps: Mapping[str, int]) -> dict[str, int]:
     """What peaks exceed their caps by, of the devices where they do."""
     return {name: peak - caps[name] for name, peak in peak_bytes.items() if peak > caps[name]}
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A row or a mapping as JSON holds it."""
+    return value.to_json() if isinstance(value, Row) else dict(value)
 
 
 def _parse(text: str, source: str) -> dict[str, Any]:

@@ -1,42 +1,35 @@
-"""The rows of a plan: records that also read as the objects that ``plan.json`` holds."""
+"""The rows of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, Self
 
 
-class Row(Mapping[str, Any]):
-    """A record whose fields can be had by their keys in ``plan.json``, too: ``row["name"]``."""
+class Row:
+    """A record whose fields may have other keys in ``plan.json``."""
 
     __slots__ = ()
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> Self:
         """The row in a JSON object; keys that this version does not know are left out."""
-        names = _names(cls)
+        names = {key_of(item): item.name for item in fields(cls)}  # type: ignore[arg-type]
         values = {names[key]: value for key, value in content.items() if key in names}
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
-    def __getitem__(self, key: str) -> Any:
-        return getattr(self, _names(type(self))[key])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_names(type(self)))
-
-    def __len__(self) -> int:
-        return len(_names(type(self)))
+    def to_json(self) -> dict[str, Any]:
+        """The object that ``plan.json`` holds."""
+        return {key_of(item): getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
 
 
-@cache
-def _names(kind: Any) -> dict[str, str]:
-    """The names of the fields by their keys."""
-    return {item.metadata.get("key", item.name): item.name for item in fields(kind)}
+def key_of(item: Field[Any]) -> str:
+    """The key of a field in ``plan.json``."""
+    return str(item.metadata.get("key", item.name))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDevice(Row):
     """A device and what it holds.
 
@@ -76,7 +69,7 @@ class PlannedDevice(Row):
     busy_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTransfer(Row):
     """A tensor that is sent from one device to another; ``bytes`` is ``None`` if it has no size."""
 
@@ -88,7 +81,7 @@ class PlannedTransfer(Row):
     memory: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanMetrics(Row):
     """What a step takes, all ``None`` where nothing is placed: unknown is not zero.
 
@@ -107,7 +100,7 @@ class PlanMetrics(Row):
     transfer_count: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SolverAnswer(Row):
     """How good the placement is: ``lower_bound`` is proven, ``None`` where none is.
 
@@ -132,7 +125,7 @@ class SolverAnswer(Row):
     spill_footprint_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimisedFacts(Row):
     """The graph that runs where TensorFlow's graph optimiser is on (it is by default).
 
@@ -151,7 +144,7 @@ class OptimisedFacts(Row):
     peaks: Mapping[str, Mapping[str, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict(Row):
     """What the gates say (``--fail-over``, ``--fail-on``, ``--baseline``): ``failures`` are the
     reasons why they tripped, in sentences, ``notes`` what else a reader should know."""
@@ -161,7 +154,7 @@ class GateVerdict(Row):
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWarning(Row):
     """What a reader should know; ``ops`` are the first few of ``count``."""
 

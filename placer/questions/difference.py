@@ -98,8 +98,8 @@ def diff_models(before: Any, after: Any, **options: Unpack[Keywords]) -> Differe
 
 def _plan_figures(before: Plan, after: Plan) -> Iterator[Change]:
     units = {"transfer_bytes": "bytes", "fetch_bytes": "bytes", "transfer_count": "count"}
-    for key, first in before.metrics.items():
-        last = after.metrics.get(key)
+    for key, first in before.metrics.to_json().items():
+        last = getattr(after.metrics, key)
         if first is not None or last is not None:
             yield Change(name=key, unit=units.get(key, "seconds"), before=first, after=last)
     peaks = [plan.peak_bytes for plan in (before, after)]

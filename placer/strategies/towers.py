@@ -8,7 +8,6 @@ it is; ``placer.place`` finds where the variables go with the least transfer, an
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -19,7 +18,7 @@ from cost_models.device_names import canonical, full_name
 from placer.errors import UsageError
 from placer.graph.op_types import LOOPS
 from placer.strategies.batches import count_examples, sizes_by, split_batch, split_sizes
-from placer.strategies.gradients import apply_gradients, average_gradients
+from placer.strategies.gradients import average_gradients
 from placer.strategies.parts import (
     HOST,
     Clip,
@@ -27,8 +26,6 @@ from placer.strategies.parts import (
     Function,
     ask_for_one,
     combine,
-    converted,
-    run_backward,
     shares_of,
     traced,
     variables_free,
@@ -100,46 +97,6 @@ def side_by_side(
             return _run(divided, groups, parts, weights)
 
     return step
-
-
-def asynchronous_towers(
-    function: Callable[..., Any],
-    devices: Sequence[str | int | Sequence[str | int]],
-    *,
-    optimizer: Any,
-    variables: Sequence[Any] | None = None,
-    clip: Clip = None,
-    input_signature: Sequence[Any] | None = None,
-) -> tuple[Any, ...]:
-    """One ``tf.function`` for every one of ``devices``, each a training step of its own on the same
-    variables: call each from its own thread, with its own batches.
-
-    Arguments as for :func:`data_parallel`; a tower gives its loss, or (loss, outputs).  Nothing
-    waits for another tower, so a gradient may be of weights that up to ``len(devices) - 1`` other
-    updates have changed since they were read (its staleness), and no two runs are alike: a
-    ``UserWarning`` says so.  A smaller learning rate is the usual remedy (X. Lian et al., NeurIPS
-    2015).  Raises :class:`UsageError` as :func:`data_parallel` does.
-    """
-    groups, run = known_groups(devices), converted(function)
-    warnings.warn(
-        f"{len(groups)} towers update without waiting for each other: gradients may be up to "
-        f"{len(groups) - 1} updates old, and no two runs are alike",
-        stacklevel=2,
-    )
-    if variables is not None and hasattr(optimizer, "build"):
-        optimizer.build(variables)  # once, and not in two threads
-
-    def tower(group: tuple[str, ...]) -> Any:
-        def step(*batch: Any) -> Any:
-            with variables_free():
-                with in_tower(group):
-                    loss, output, pairs = run_backward(run, batch, variables)
-                apply_gradients(optimizer, average_gradients([pairs], [None]), clip)
-            return loss if output is None else (loss, output)
-
-        return traced(step, input_signature)
-
-    return tuple(tower(group) for group in groups)
 
 
 def _run(

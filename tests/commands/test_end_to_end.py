@@ -125,6 +125,6 @@ def test_caps_that_nothing_fits_exit_5_with_the_reason(saved_model, tmp_path, ca
     assert main(["place", str(saved_model), *BATCH, *caps, "-o", str(path)]) == 5
     assert "Why nothing fits" in capsys.readouterr().out
     plan = Plan.load(path)
-    assert plan.solver["status"] == "INFEASIBLE"
+    assert plan.solver.status == "INFEASIBLE"
     assert plan.conflict is not None
     assert plan.conflict.fixes

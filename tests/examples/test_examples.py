@@ -32,7 +32,7 @@ def test_tables_go_to_the_host_and_only_looked_up_rows_cross():
     example = load("embeddings_on_the_host")
     plan = example.place_recommender()
     rows = example.BATCH_SIZE * example.WIDTH * 4
-    crossing = [t["bytes"] for t in plan.transfers if t["kind"] in ("data", "feed")]
+    crossing = [t.bytes for t in plan.transfers if t.kind in ("data", "feed")]
     assert plan.variables["table_a"] == plan.variables["table_b"] == "CPU:0"
     assert plan.variables["hidden"].startswith("GPU:")
     assert crossing == [2 * rows]

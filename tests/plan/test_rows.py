@@ -1,4 +1,4 @@
-"""Rows of a plan: records that read as the objects of ``plan.json``, too."""
+"""Rows of a plan: records, and the objects of ``plan.json``."""
 
 from __future__ import annotations
 
@@ -22,21 +22,19 @@ ROW = {
 }
 
 
-def test_a_row_reads_by_attribute_and_by_the_key_of_the_file():
+def test_a_row_has_the_keys_of_the_file():
     """``from`` is no name in Python: the attributes are ``source`` and ``target``."""
     row = transfer_row("a:0", "GPU:0", "GPU:1", None, "data")
-    assert (row.source, row.target) == (row["from"], row["to"]) == ("GPU:0", "GPU:1")
-    assert dict(row) == row == ROW
-    assert row.get("unknown") is None
-    with pytest.raises(KeyError):
-        row["source"]
+    assert (row.source, row.target) == ("GPU:0", "GPU:1")
+    assert row.to_json() == ROW
 
 
 def test_a_row_comes_back_from_its_json():
     """Lists are tuples then; what this version does not know is left out."""
-    assert PlannedTransfer.read({**json.loads(json.dumps(ROW)), "colour": "red"}) == ROW
+    read = PlannedTransfer.read({**json.loads(json.dumps(ROW)), "colour": "red"})
+    assert read.to_json() == ROW
     warning = PlanWarning(code="odd", message="three ops are odd", count=3, ops=("a", "b"))
-    assert PlanWarning.read(json.loads(json.dumps(dict(warning)))) == warning
+    assert PlanWarning.read(json.loads(json.dumps(warning.to_json()))) == warning
 
 
 def test_rows_do_not_change():
@@ -44,8 +42,6 @@ def test_rows_do_not_change():
     row = device_row("GPU:0")
     with pytest.raises(FrozenInstanceError):
         row.name = "GPU:1"
-    with pytest.raises(TypeError):
-        row["name"] = "GPU:1"
     assert pickle.loads(pickle.dumps(row)) == row
 
 

@@ -62,7 +62,7 @@ def test_the_solver_is_never_above_what_fits(found):
     rows = strategies(found)
     ours = rows[OURS]
     assert ours.fits
-    assert ours.transfer_bytes == found.plan.metrics["transfer_bytes"]
+    assert ours.transfer_bytes == found.plan.metrics.transfer_bytes
     others = [row.transfer_bytes for row in found.strategies if row.fits]
     assert len(others) > 3
     assert min(others) == ours.transfer_bytes

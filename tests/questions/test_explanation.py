@@ -56,13 +56,13 @@ def test_what_moving_costs_is_what_placing_it_there_costs(plan, network):
     wanted = {op: device for op, device in moved.items() if device.startswith("GPU")}
     pinned = place(network, "2xGPU:1GiB", pins=wanted, time_limit=3.0)
     assert pinned.placement == moved
-    change = pinned.metrics["transfer_bytes"] - plan.metrics["transfer_bytes"]
+    change = pinned.metrics.transfer_bytes - plan.metrics.transfer_bytes
     assert move.transfer_bytes == change != 0
     (host,) = [move for move in found.moves if move.device == "CPU:0"]
     assert (host.spills, move.spills) == (True, False)
     assert "the host is for what must spill" in found.summary(width=150)
     assert move.step_seconds == pytest.approx(
-        pinned.metrics["step_seconds"] - plan.metrics["step_seconds"]
+        pinned.metrics.step_seconds - plan.metrics.step_seconds
     )
 
 
@@ -94,7 +94,7 @@ def test_every_op_of_a_plan_has_a_reason(plan, network):
         assert sum(counts.values()) == list(plan.placement.values()).count(device)
     assert found.ops["GPU:1"]["pinned"] == 1
     assert found.ops["CPU:0"]["fed"] == 2
-    assert len(found.transfers) == plan.metrics["transfer_count"]
+    assert len(found.transfers) == plan.metrics.transfer_count
 
 
 def test_spilled_ops_say_so(network):
@@ -153,7 +153,7 @@ def test_printed_changes_really_fit(network):
         "time_limit": 3.0,
     }
     plan = place(network, **request)
-    assert plan.solver["status"] == "INFEASIBLE"
+    assert plan.solver.status == "INFEASIBLE"
     fixes = {fix.kind: fix for fix in find_fixes(plan, network)}
     assert set(fixes) == {"pin", "caps"}
     assert fixes["pin"].change == "without --pin '*layer_*=GPU:0'"
@@ -161,7 +161,7 @@ def test_printed_changes_really_fit(network):
     again = place(network, **{**request, "max_memory": caps})
     assert again.fits
     for row in again.devices:
-        assert row["peak_memory_bytes"] <= row["usable_bytes"]
+        assert row.peak_memory_bytes <= row.usable_bytes
     blocks = conflict_blocks(plan, list(fixes.values()), 99)
     told = render(lambda _: blocks, "text", width=99, colour=False)
     assert caps in told.replace("\n", "")
@@ -212,7 +212,7 @@ def test_larger_devices_are_offered_where_models_were_named(network):
     """A reserve leaves 300 KiB of a T4; the next larger model is enough."""
     reserve = preset("T4").card.usable_bytes - 300 * 1024
     plan = place(network, "1xT4", spill="never", reserve=reserve, time_limit=8.0)
-    assert plan.solver["status"] == "INFEASIBLE"
+    assert plan.solver.status == "INFEASIBLE"
     fixes = {row.kind: row.change for row in plan.conflict.fixes}
     devices = fixes["devices"].removeprefix("--devices ")
     assert devices != "1xT4"
@@ -225,6 +225,6 @@ def test_larger_devices_are_offered_where_models_were_named(network):
 def test_spilling_is_offered_where_it_was_forbidden(network):
     """One small GPU, no spilling: to allow it is enough."""
     plan = place(network, "GPU:200KiB", spill="never", time_limit=3.0)
-    assert plan.solver["status"] == "INFEASIBLE"
+    assert plan.solver.status == "INFEASIBLE"
     kinds = {fix.kind: fix.change for fix in find_fixes(plan, network)}
     assert kinds["spill"] == "--spill auto"

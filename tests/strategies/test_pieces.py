@@ -52,7 +52,7 @@ def test_pieces_in_flight_are_a_pipeline():
         )
         program = step.get_concrete_function(x)
         plan = placer.place(program, devices="2xT4", time_limit=3.0)
-        seconds[in_flight] = plan.metrics["step_seconds"]
+        seconds[in_flight] = plan.metrics.step_seconds
         placed = placer.apply(program, plan)
         placer.verify(placed, plan, [x]).raise_for_mismatch()
         losses[in_flight] = float(placed(x))

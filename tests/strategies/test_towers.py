@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -188,26 +187,6 @@ def test_every_tower_can_have_feeds_of_its_own():
     data = [[tf.constant([1.0]), tf.constant([2.0, 6.0])]]
     found = averaged(lambda x: tf.reduce_mean(weight * x), data, split=False)
     assert float(found["weight:0"]) == pytest.approx(3.0)
-
-
-def test_asynchronous_towers_train_without_waiting():
-    """A tower alone trains as a plain step does; two in two threads bring the loss down, and a
-    warning says what that means."""
-    loss_of, variables, data = recommender(8)
-    with pytest.warns(UserWarning, match="up to 1 updates old"):
-        towers = placer.asynchronous_towers(
-            loss_of, TOWERS, optimizer=optimizer(), variables=variables
-        )
-    alone = [float(towers[0](*data)) for _ in range(5)]
-    np.testing.assert_allclose(alone, plain_losses(recommender, 8, 5), rtol=1e-5)
-    halves = [[tensor[:4] for tensor in data], [tensor[4:] for tensor in data]]
-    with ThreadPoolExecutor(2) as threads:
-        both = list(
-            threads.map(
-                lambda tower, half: [float(tower(*half)) for _ in range(20)], towers, halves
-            )
-        )
-    assert all(losses[-1] < losses[0] for losses in both)
 
 
 @pytest.mark.parametrize(

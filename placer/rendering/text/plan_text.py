@@ -73,7 +73,9 @@ def plan_csv(plan: Plan) -> str:
 def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
     blocks: list[RenderableType] = [_quality(plan), _devices(plan, width)]
-    blocks += [Text(line, style="dim") for line in card_lines(plan.devices)]
+    blocks += [
+        Text(line, style="dim") for line in card_lines(row.to_json() for row in plan.devices)
+    ]
     if plan.gate:
         blocks.append(gate_block(plan.gate))
     if plan.placement:

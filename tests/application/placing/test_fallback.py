@@ -84,6 +84,6 @@ def test_what_a_run_moved_is_recorded_in_the_plan(function, program):
     refuse_moves(seen_moves(verify(function, plan)), "moved")
     moves = foresee_moves(program, dict.fromkeys(plan.placement, "GPU:0"))
     recorded = record_moves(plan, moves)
-    rows = [row for row in recorded.warnings if row["code"] == "fallback"]
-    assert sum(row["count"] for row in rows) == len(moves) > 0
+    rows = [row for row in recorded.warnings if row.code == "fallback"]
+    assert sum(row.count for row in rows) == len(moves) > 0
     assert type(plan).from_json(recorded.to_json()) == recorded

@@ -82,12 +82,12 @@ def predicted_sends(plan):
     argument = "Func/StatefulPartitionedCall/input/_1"  # a feed enters the inlined function there
     return sorted(
         (
-            argument if row["kind"] == "feed" else result(row["tensor"].removesuffix(":0")),
-            stand_ins[row["from"]],
-            stand_ins[row["to"]],
+            argument if row.kind == "feed" else result(row.tensor.removesuffix(":0")),
+            stand_ins[row.source],
+            stand_ins[row.target],
         )
         for row in plan.transfers
-        if row["kind"] != "control"
+        if row.kind != "control"
     )
 
 
