@@ -57,8 +57,12 @@ FILE_ATTRIBUTES: Mapping[str, str] = {
 }
 """Attributes that name files to read, by op type."""
 
-COMPUTED_EARLY = ("ReadFile", "MatchingFiles", "GenerateVocabRemapping")
-"""These run with the constants of the graph when that is imported, whatever is fed later."""
+COMPUTED_EARLY: Mapping[str, str] = {
+    **dict.fromkeys(("ReadFile", "MatchingFiles", "GenerateVocabRemapping"), "string"),
+    **{"DecodeProtoV2": "string", "EncodeProto": "int32", "ImmutableConst": ""},
+}
+"""These read files and have no state: they run with the constants of the graph when that is
+imported, whatever is fed later.  The dtype of their first input."""
 
 NO_FILES = ("", "local://")
 BYTES = "bytes://"

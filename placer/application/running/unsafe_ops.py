@@ -31,9 +31,9 @@ from placer.application.running.op_effects import (
 )
 from placer.errors import ModelError
 from placer.extraction.files.model_paths import ALLOW_UNSAFE, constant_strings, is_inside
-from placer.extraction.graph_defs.op_definitions import OpDefinitions, called_functions, decoded
-from placer.extraction.graph_defs.protobufs import functions_by_name
-from placer.extraction.graph_defs.pure_ops import PURE_OPS, may_run, withhold_kernel
+from placer.extraction.graph_defs.op_definitions import called_functions, decoded
+from placer.extraction.graph_defs.protobufs import dtype_number, functions_by_name
+from placer.extraction.graph_defs.pure_ops import PURE_OPS
 from placer.graph.op_types import BRANCHES, CALLS
 from placer.graph.tensor_names import data_inputs, full_tensor, op_of, source_of
 
@@ -83,22 +83,37 @@ def require_harmless(graph_def: Any, starts: Iterable[Start], folder: str | Path
 
 
 def disarm(graph_def: Any, reached: Reached) -> bool:
-    """Takes the kernels of ops that are not ``reached`` and may not run while a graph is read, in
-    place; whether there are any.
+    """Keeps ops that read files and are not ``reached`` from running when TensorFlow computes
+    constants of a graph that it imports, in place; whether there are any.
 
-    TensorFlow runs them too, where it computes constants of a graph that it imports.
+    It computes nothing that comes from a ``PlaceholderWithDefault``.  (Without a kernel, an op
+    would be refused by sessions, which place every op.)
     """
-    definitions = OpDefinitions()
-    named = ((f.signature.name, f.node_def) for f in graph_def.library.function)
-    unreached = [
-        node
-        for body, nodes in (("", graph_def.node), *named)
-        for node in nodes
-        if (body, node.name) not in reached and not may_run(node.op, definitions)
-    ]
-    for node in unreached:
-        withhold_kernel(node)
-    return bool(unreached)
+    changed = False
+    functions = ((f.signature.name, f.node_def) for f in graph_def.library.function)
+    for body, nodes in (("", graph_def.node), *functions):
+        found = [node for node in nodes if node.op in COMPUTED_EARLY]
+        for node in found:
+            if (body, node.name) not in reached:
+                _open(node, nodes, in_function=bool(body))
+                changed = True
+    return changed
+
+
+def _open(node: Any, nodes: Any, *, in_function: bool) -> None:
+    """Puts a placeholder before the first input of a node, or in place of one without inputs."""
+    dtype = COMPUTED_EARLY[node.op]
+    if not data_inputs(node.input):
+        kept = node.attr["dtype"].type
+        node.op = "Placeholder"
+        node.attr.clear()
+        node.attr["dtype"].type = kept
+        return
+    name = f"{node.name}/placer_open"
+    added = nodes.add(name=name, op="PlaceholderWithDefault", input=[node.input[0]])
+    added.attr["dtype"].type = dtype_number(dtype)
+    added.attr["shape"].shape.unknown_rank = True
+    node.input[0] = f"{name}:output:0" if in_function else name
 
 
 @dataclass(frozen=True, kw_only=True)
