@@ -81,6 +81,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "placer solve problem.json --objective throughput --time-limit 60 -o solution.json",
         "placer solve problem.json --solver heft",
     ),
+    "simulate": (
+        "placer simulate --devices 2xT4 -- python train.py --epochs 1",
+        "placer simulate --devices GPU:8GiB --fail-over GPU:0=6GiB -- python serve.py",
+    ),
     "devices": ("placer devices --format json",),
 }
 """Every command in the order of the help, with what its own help shows last."""
@@ -120,6 +124,10 @@ class _CommandParser(_Parser):
         """
         if self._is_intermixed:
             return super().parse_known_args(args, namespace)
+        if self.get_default("after_dashes") is not None and "--" in args:
+            namespace = namespace or argparse.Namespace()
+            at = args.index("--")
+            args, namespace.after_dashes = args[:at], tuple(args[at + 1 :])
         self._is_intermixed = True
         self.usage = self.format_usage().removeprefix("usage: ").replace("%", "%%")
         try:

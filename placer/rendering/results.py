@@ -49,6 +49,10 @@ def _renderers() -> Iterator[Renderer]:
     from placer.rendering.text import report_text
 
     yield Renderer(Report, report_text.report_blocks, report_text.report_csv)
+    from placer.rendering.text import simulation_text
+    from placer.simulation.runs import SimulatedRun
+
+    yield Renderer(SimulatedRun, simulation_text.simulation_blocks)
     from placer.questions.difference import Difference
     from placer.rendering.text import difference_text
 

@@ -90,6 +90,12 @@ def xla_flags(own: str) -> str:
     return " ".join([*own.split(), *added])
 
 
+def xla_note() -> str:
+    """One line on the flags that XLA gets."""
+    flags = " ".join(f"--{flag}={value}" for flag, value in _XLA_FLAGS.items())
+    return f"XLA_FLAGS has {flags}, beside your own: there are no kernels to record or to time"
+
+
 def _text(cards: Sequence[SimulatedGpu]) -> str:
     return "".join(f"{card.line}\n" for card in cards)
 

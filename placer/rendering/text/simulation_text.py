@@ -1,0 +1,103 @@
+"""A run on simulated GPUs as text: what each GPU held, and where there was no room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from placer.rendering.quantities import (
+    format_bytes,
+    format_count,
+    format_seconds,
+    format_share,
+    printable,
+)
+from placer.rendering.text.layout import Facts, Rows, Title
+from placer.simulation.advice import advice_for
+from placer.simulation.cards import SimulatedGpu
+from placer.simulation.records import GpuRecord, Moment
+from placer.simulation.runs import SimulatedRun
+
+_MOST_ROWS = 8
+
+
+def simulation_blocks(found: SimulatedRun, width: int) -> list[RenderableType]:
+    """A table of the GPUs, then what each held at its peak, then every refusal with advice."""
+    command = " ".join(found.command)
+    ended = "ended by the time limit" if found.is_late else f"exit code {found.exit_code}"
+    blocks: list[RenderableType] = [
+        Title(
+            f"Simulated: {printable(command)}",
+            f"{ended}, {format_seconds(found.seconds)}; memory as on these GPUs, without the "
+            f"workspaces of cuDNN and cuBLAS; values and times mean nothing",
+        )
+    ]
+    used = [
+        (gpu, record) for index, gpu in enumerate(found.gpus) for record in found.records_of(index)
+    ]
+    if not used:
+        return [*blocks, Text("no process used a GPU", style="yellow")]
+    blocks.append(_table(used, width))
+    for gpu, record in used:
+        blocks += _holders(f"{gpu.name} at its peak", record.peak, width)
+        blocks += _refusal(gpu, record, failed=bool(found.exit_code), width=width)
+    return blocks
+
+
+def _table(used: list[tuple[SimulatedGpu, GpuRecord]], width: int) -> RenderableType:
+    headers = ("GPU", "Model", "Limit>", "Most in use>", "Of it>", "When>", "While", "Kernels>")
+    rows = [
+        (
+            gpu.name,
+            gpu.model,
+            format_bytes(gpu.memory.usable_bytes),
+            format_bytes(record.peak.in_use_bytes),
+            format_share(record.peak.in_use_bytes, gpu.memory.usable_bytes),
+            format_seconds(record.peak.seconds),
+            record.peak.op or "-",
+            f"{record.launches:,}",
+        )
+        for gpu, record in used
+    ]
+    return Rows(headers, rows, width=width)
+
+
+def _holders(heading: str, moment: Moment, width: int) -> Iterator[RenderableType]:
+    """The ops and variables that held most at one moment."""
+    if not moment.held:
+        return
+    rows = [
+        (row.op or "(not known)", format_bytes(row.held_bytes), f"{row.count:,}")
+        for row in moment.held[:_MOST_ROWS]
+    ]
+    others = moment.held[_MOST_ROWS:]
+    if others:
+        size = sum(row.held_bytes for row in others)
+        count = sum(row.count for row in others)
+        rows.append((f"{len(others):,} others", format_bytes(size), f"{count:,}"))
+    yield Text(heading, style="bold")
+    yield Rows(("Held by", "Bytes>", "Tensors>"), rows, width=width)
+
+
+def _refusal(
+    gpu: SimulatedGpu, record: GpuRecord, *, failed: bool, width: int
+) -> Iterator[RenderableType]:
+    """The last request that had no room; where the command ended well, that TensorFlow did
+    without."""
+    moment = record.refused
+    if moment is None:
+        return
+    if not failed:
+        count = format_count(record.refusals, "request")
+        yield Text(f"{gpu.name} refused {count}, and TensorFlow did without", style="yellow")
+        return
+    asked = (
+        f"{moment.op or 'an op'} asked for {format_bytes(moment.asked_bytes)} with "
+        f"{format_bytes(moment.in_use_bytes)} of {format_bytes(gpu.memory.usable_bytes)} in use, "
+        f"{format_seconds(moment.seconds)} after the start"
+    )
+    tries = [("try", line) for line in advice_for(record, gpu.memory.usable_bytes)]
+    yield Facts(f"{gpu.name} had no room", [("asked", printable(asked)), *tries])
+    yield from _holders(f"What held the memory of {gpu.name} then", moment, width)
