@@ -69,7 +69,7 @@ def _holders(heading: str, moment: Moment, width: int) -> Iterator[RenderableTyp
     if not moment.held:
         return
     rows = [
-        (row.op or "(not known)", format_bytes(row.held_bytes), f"{row.count:,}")
+        (row.op or "(no op: XLA)", format_bytes(row.held_bytes), f"{row.count:,}")
         for row in moment.held[:_MOST_ROWS]
     ]
     others = moment.held[_MOST_ROWS:]

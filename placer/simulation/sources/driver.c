@@ -175,6 +175,10 @@ int cuPointerGetAttribute(void *value, int attribute, void *address) {
         *(unsigned *)value = is_card ? 2 : 1;
         return SUCCESS;
     }
+    if (attribute == 8) { /* managed memory: none is */
+        *(int *)value = 0;
+        return SUCCESS;
+    }
     if (!is_card) return INVALID_VALUE;
     switch (attribute) {
     case 1: *(void **)value = block.card; break;

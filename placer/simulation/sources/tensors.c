@@ -119,6 +119,51 @@ static void assign_subtract(const char *name, const char *after, unsigned blocks
     assign_sum(after, arguments, -1);
 }
 
+/* Slices of Eigen with indices of type int.  The evaluator of a slice of rank R has the strides of
+ * its shape (R ints) and three words a stride to divide by, the strides of the whole (R ints), the
+ * evaluator of the whole (a pointer, R ints, a device), a device, its shape (R ints), whether it is
+ * the whole (int), and its first indices (R ints); pointers are aligned. */
+static uint64_t aligned(uint64_t offset) { return (offset + 7) & ~7ull; }
+static uint64_t map_bytes(int rank) { return aligned(8 + 4 * rank) + 8; }
+static uint64_t slice_bytes(int rank) { return aligned(aligned(20 * rank) + map_bytes(rank) + 8 + 8 * rank + 4); }
+
+/* Copies the slice at `slice` to `other`, or `other` to it. */
+static void copy_slice(const char *slice, char *other, int rank, size_t width, int is_written) {
+    const char *map = slice + aligned(20 * rank), *shape = map + map_bytes(rank) + 8;
+    const int *sizes = (const int *)shape, *first = (const int *)(shape + 4 * rank + 4), *strides = (const int *)(slice + 16 * rank);
+    char *whole = *(char *const *)map;
+    int64_t count = 1;
+    for (int i = 0; i < rank; i++) count *= sizes[i];
+    if (count < 1 || !is_small(count * width) || !block_at(whole, NULL) || !block_at(other, NULL)) return;
+    for (int64_t index = 0; index < count; index++) {
+        int64_t rest = index, place = 0;
+        for (int i = rank - 1; i >= 0; i--) { /* the last dimension has a stride of 1, which is not kept */
+            place += (first[i] + rest % sizes[i]) * (i == rank - 1 ? 1 : strides[i]);
+            rest /= sizes[i];
+        }
+        if (is_written) memcpy(whole + place * width, other + index * width, width);
+        else memcpy(other + index * width, whole + place * width, width);
+    }
+}
+
+/* TensorMap<Tensor<T, R, 1, int>>, then a slice of another one: `after` is T Li R */
+static void read_slice(const char *name, const char *after, unsigned blocks, void **arguments) {
+    int rank = after[3] - '0';
+    (void)name; (void)blocks;
+    if (rank >= 1 && rank <= 8 && width_of(*after) && strstr(after, "TensorSlicingOpIKNS_6DSizesIiLi"))
+        copy_slice((char *)arguments[0] + map_bytes(rank), ARGUMENT(char *, 0), rank, width_of(*after), 0);
+}
+
+/* A slice that is assigned to: TensorSlicingOp<array<int, R>, ..., TensorMap<Tensor<T, ...>>> */
+static void write_slice(const char *name, const char *after, unsigned blocks, void **arguments) {
+    const char *tensor = strstr(after, "6TensorI");
+    int rank = after[0] - '0';
+    (void)name; (void)blocks;
+    if (!tensor || rank < 1 || rank > 8 || !width_of(tensor[8])) return;
+    const char *slice = arguments[0];
+    copy_slice(slice, *(char *const *)(slice + slice_bytes(rank)), rank, width_of(tensor[8]), 1);
+}
+
 /* Reductions: <T *, ...>(const T *in, T *out, ...), the operation by its name */
 
 enum operation { SUM, PRODUCT, AND, OR, MOST, LEAST, NONE };
@@ -175,14 +220,40 @@ static void reduce_rows(const char *name, const char *after, unsigned blocks, vo
     for (int row = 0; row < rows; row++)
         set_element(ARGUMENT(char *, 1), type, row, reduced(ARGUMENT(char *, 0), type, operation, (size_t)row * columns, 1, columns));
 }
-static void reduce_columns(const char *name, const char *after, unsigned blocks, void **arguments) {
-    (void)name;
-    char type = *after;
+/* Columns: by blocks side by side, each for some columns, and below one another, each for some rows,
+ * which another launch reduces. */
+static void reduce_columns_by(const char *after, unsigned parts, void **arguments) {
+    char type = *after, *out = ARGUMENT(char *, 1);
     enum operation operation = operation_of(after);
     int rows = ARGUMENT(int, 2), columns = ARGUMENT(int, 3);
-    if (!is_integer(type) || operation == NONE || rows < 1 || blocks > 1 || !is_small(rows * columns * width_of(type))) return;
-    for (int column = 0; column < columns; column++)
-        set_element(ARGUMENT(char *, 1), type, column, reduced(ARGUMENT(char *, 0), type, operation, column, columns, rows));
+    if (!is_integer(type) || operation == NONE || rows < 1 || !is_small((uint64_t)rows * columns * width_of(type))) return;
+    for (int column = 0; column < columns; column++) {
+        int64_t value = reduced(ARGUMENT(char *, 0), type, operation, column, columns, rows);
+        set_element(out, type, column, value);
+        for (unsigned part = 1; part < parts; part++)
+            set_element(out, type, (size_t)part * columns + column, operation == SUM ? 0 : operation == PRODUCT ? 1 : value);
+    }
+}
+static void reduce_few_columns(const char *name, const char *after, unsigned blocks, void **arguments) {
+    (void)name;
+    reduce_columns_by(after, blocks, arguments);
+}
+static void reduce_columns(const char *name, const char *after, unsigned blocks, void **arguments) {
+    (void)name;
+    reduce_columns_by(after, blocks / ((ARGUMENT(int, 3) + 31) / 32), arguments);
+}
+
+/* CleanupSegments(parts, out, int rows, int columns, int parts of each): what several blocks left */
+static void reduce_parts(const char *name, const char *after, unsigned blocks, void **arguments) {
+    char type = *after;
+    enum operation operation = operation_of(after);
+    int rows = ARGUMENT(int, 2), columns = ARGUMENT(int, 3), parts = ARGUMENT(int, 4);
+    (void)name; (void)blocks;
+    if (!is_integer(type) || operation == NONE || !is_small((uint64_t)rows * columns * parts * width_of(type))) return;
+    for (int row = 0; row < rows; row++)
+        for (int column = 0; column < columns; column++)
+            set_element(ARGUMENT(char *, 1), type, (size_t)row * columns + column,
+                        reduced(ARGUMENT(char *, 0), type, operation, (size_t)row * columns * parts + column, columns, parts));
 }
 
 const struct rule TENSOR_RULES[] = {
@@ -194,8 +265,12 @@ const struct rule TENSOR_RULES[] = {
     {{"TensorCwiseNullaryOpINS0_15scalar_const_opI"}, fill_from},
     {{"TensorCwiseBinaryOpINS0_13scalar_sum_opI"}, assign_add},
     {{"TensorCwiseBinaryOpINS0_20scalar_difference_opI"}, assign_subtract},
+    {{"TensorAssignOpINS_9TensorMapINS_6TensorI", "EiEELi16ENS_11MakePointerEEEKNS_15TensorSlicingOpI"}, read_slice},
+    {{"TensorAssignOpINS_15TensorSlicingOpIKNS_5arrayIiLm"}, write_slice},
     {{"17BlockReduceKernelIP"}, reduce_all},
     {{"15RowReduceKernelIP"}, reduce_rows},
-    {{"30ColumnReduceMax16ColumnsKernelIP"}, reduce_columns},
+    {{"30ColumnReduceMax16ColumnsKernelIP"}, reduce_few_columns},
+    {{"18ColumnReduceKernelIP"}, reduce_columns},
+    {{"15CleanupSegmentsIP"}, reduce_parts},
     {{NULL}, NULL},
 };

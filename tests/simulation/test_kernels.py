@@ -1,0 +1,113 @@
+"""Kernels whose results the host reads are computed: each against NumPy."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from simulation.simulated_runs import answer_of
+
+COMPARED = """
+import json, sys
+import numpy as np, tensorflow as tf
+
+rng = np.random.default_rng(0)
+wrong = []
+
+def check(name, got, want):
+    got, want = np.asarray(got), np.asarray(want)
+    if got.shape != want.shape or got.dtype != want.dtype or not (got == want).all():
+        wrong.append([name, str(got)[:80], str(want)[:80]])
+
+def on_gpu(array):
+    with tf.device("GPU:0"):
+        found = tf.identity(tf.constant(array))
+    assert "GPU" in found.device
+    return found
+
+def compare_all(rows, columns):
+    shape = f"{rows}x{columns}"
+    for kind in (np.int64, np.int32):
+        a, b = (rng.integers(1, 50, (rows, columns)).astype(kind) for _ in "ab")
+        x, y, row = on_gpu(a), on_gpu(b), on_gpu(a[:1])
+        with tf.device("GPU:0"):
+            if kind is np.int64:
+                check(f"add {shape}", x + y, a + b)
+                check(f"subtract {shape}", x - y, a - b)
+                check(f"multiply {shape}", x * y, a * b)
+                check(f"floor division {shape}", x // y, a // b)
+                check(f"absolute {shape}", abs(x - y), abs(a - b))
+                check(f"scalar {shape}", x + 3, a + 3)
+                check(f"row {shape}", y + row, b + a[:1])
+                for name in ("equal", "not_equal", "less", "less_equal", "greater"):
+                    check(f"{name} {shape}", getattr(tf, name)(x, y), getattr(np, name)(a, b))
+                check(f"sum {shape}", tf.reduce_sum(x), a.sum())
+                check(f"sum of rows {shape}", tf.reduce_sum(x, 1), a.sum(1))
+                check(f"sum of columns {shape}", tf.reduce_sum(x, 0), a.sum(0))
+                check(f"slice {shape}", x[1:, :3], a[1:, :3])
+                check(f"most of rows {shape}", tf.reduce_max(x, 1), a.max(1))
+                check(f"most {shape}", tf.reduce_max(x), a.max())
+                check(f"product {shape}", tf.reduce_prod(x[:1, :3] + 0), np.prod(a[:1, :3] + 0))
+                variable = tf.Variable(x)
+                variable.assign_add(y).assign_sub(row + 0 * y)
+                check(f"assigned {shape}", variable.read_value(), a + b - a[:1])
+            for other in (np.int32, np.int64, np.float32, np.bool_):
+                if not (kind is np.int32 and other is np.int64):
+                    check(f"cast {shape}", tf.cast(x, other), a.astype(other))
+            indices = rng.integers(0, rows, 7)
+            check(f"gather {shape}", tf.gather(x, indices), a[indices])
+            columns_of = rng.integers(0, columns, 5).astype(np.int32)
+            check(f"gather columns {shape}", tf.gather(x, columns_of, axis=1), a[:, columns_of])
+            check(f"stack {shape}", tf.stack([x, y]), np.stack([a, b]))
+            check(f"stack within {shape}", tf.stack([x, y], 1), np.stack([a, b], 1))
+            check(f"concat {shape}", tf.concat([x, y], 0), np.concatenate([a, b]))
+            check(f"fill {shape}", tf.fill([rows], x[0, 0]), np.full(rows, a[0, 0]))
+            parts = [np.arange(rows, dtype=np.int32), np.arange(rows, 2 * rows, dtype=np.int32)]
+            check(f"stitch {shape}", tf.dynamic_stitch(parts, [x, y]), np.concatenate([a, b]))
+    flags = rng.integers(0, 2, (rows, columns)).astype(bool)
+    c = on_gpu(flags)
+    with tf.device("GPU:0"):
+        check(f"all {shape}", tf.reduce_all(c), flags.all())
+        check(f"any {shape}", tf.reduce_any(c), flags.any())
+        check(f"any of rows {shape}", tf.reduce_any(c, 1), flags.any(1))
+        check(f"flags stacked {shape}", tf.stack([c[0], c[1]]), flags[:2])
+        check(f"flags cast {shape}", tf.cast(c, tf.int32), flags.astype(np.int32))
+        check(f"where count {shape}", len(tf.where(c)), flags.sum())
+        flat = rng.integers(0, 40 * rows, rows * columns)
+        for kind in (np.int32, np.int64):
+            found = tf.unique(on_gpu(flat.astype(kind))).y
+            check(f"unique count {shape}", len(found), len(np.unique(flat)))
+        check(f"nonzero {shape}", tf.math.count_nonzero(x - y), np.count_nonzero(a - b))
+
+compare_all(4, 6)
+compare_all(2, 1)
+compare_all(int(sys.argv[1]) if len(sys.argv) > 1 else 90, 170)
+print(json.dumps(wrong))
+"""
+
+
+@pytest.mark.slow
+def test_computed_kernels_give_what_numpy_gives() -> None:
+    """Elementwise ops, reductions, casts, gathers, stacks, fills, stitches, and the counts of
+    Where and Unique, of int32, int64 and bool, small and large."""
+    found = answer_of(COMPARED, "1xT4", TF_CPP_MIN_LOG_LEVEL="3")
+    assert json.loads(found) == []
+
+
+REPEATED = """
+import numpy as np, tensorflow as tf
+with tf.device("GPU:0"):
+    x = tf.random.stateless_normal((64, 64), (1, 2))
+    print(float(tf.reduce_sum(tf.matmul(x, x))), tf.matmul(x, x).numpy().any())
+    kept, left = tf.Variable(tf.range(1000, dtype=tf.int64)), tf.Variable(np.ones(10**6, "float32"))
+    print(kept.numpy().sum(), left.numpy().sum())
+"""
+
+
+@pytest.mark.slow
+def test_what_is_not_computed_reads_as_zeros() -> None:
+    """A product that nobody computes is zeros, and so is a large copy, which takes no memory; a
+    small one is kept."""
+    found = answer_of(REPEATED, "1xT4", TF_CPP_MIN_LOG_LEVEL="3").splitlines()
+    assert found[0] == "0.0 False"
+    assert found[1].split()[1] == "0.0"

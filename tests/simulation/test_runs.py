@@ -1,0 +1,167 @@
+"""``placer simulate``: what scripts held, why they had no room, gates and time limits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from simulation.simulated_runs import require_simulation
+
+from placer.__main__ import main
+from placer.rendering.text.simulation_text import simulation_blocks
+from placer.simulation.cards import read_cards
+from placer.simulation.records import GpuRecord, Held, Moment
+from placer.simulation.runs import SimulatedRun
+
+TRAINING = """
+import sys, numpy as np, keras, tensorflow as tf
+width = int(sys.argv[1])
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(width, name="wide"),
+                          keras.layers.Dense(1, name="last")])
+model.compile("adam", "mse", jit_compile=False)
+model.fit(np.ones((32, 8), "float32"), np.ones((32, 1), "float32"), batch_size=16, verbose=0)
+print(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+"""
+
+
+def simulate(tmp_path: Path, *options: str, width: int) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command on the training script."""
+    require_simulation()
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    command = [sys.executable, "-m", "placer", "simulate", *options, "--"]
+    done = subprocess.run(
+        [*command, sys.executable, str(script), str(width)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_the_peak_is_tensorflows_own_and_a_gate_trips(tmp_path: Path) -> None:
+    """The most in use is what TensorFlow says, every byte of it has a holder, variables have their
+    names, and a limit below it ends the command with exit code 7."""
+    out = tmp_path / "run.json"
+    gate = ("--fail-over", "GPU:0=1MiB", "--format", "json", "-o", str(out))
+    code, printed, told = simulate(tmp_path, "--devices", "2xT4", *gate, width=20_000)
+    assert code == 7, told[-3000:]
+    assert "GPU:0 held" in told
+    found = json.loads(out.read_text())
+    assert found["schema"] == "placer.simulation/1"
+    assert found["exit_code"] == 0
+    gpu, other = found["processes"][0]["gpus"]
+    assert gpu["peak"]["in_use_bytes"] == int(printed.split()[-1]) == found["peak_bytes"]["GPU:0"]
+    held = {row["op"]: row["held_bytes"] for row in gpu["peak"]["held"]}
+    assert sum(held.values()) == gpu["peak"]["in_use_bytes"]
+    kernel = next(size for op, size in held.items() if op.startswith("variable") and "wide/k" in op)
+    assert 8 * 20_000 * 4 <= kernel < 2 * 8 * 20_000 * 4
+    assert other["peak"]["in_use_bytes"] < gpu["peak"]["in_use_bytes"]
+
+
+@pytest.mark.slow
+def test_an_out_of_memory_error_is_explained(tmp_path: Path) -> None:
+    """The script ends with TensorFlow's own error and code 1; behind it stand who asked for how
+    much, who held the memory, and what to try."""
+    code, printed, told = simulate(tmp_path, "--devices", "GPU:10MiB", width=60_000)
+    assert code == 1
+    assert "ResourceExhausted" in told
+    assert "GPU:0 had no room" in printed
+    assert "asked for" in printed
+    assert "variable" in printed
+    assert "try" in printed
+
+
+WAITING = """
+import tensorflow as tf
+with tf.device("GPU:0"):
+    total = tf.Variable(tf.zeros(()))
+    while float(tf.reduce_sum(tf.matmul(tf.ones((2, 2)), tf.ones((2, 2))))) < 1.0:
+        total.assign_add(1.0)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_waits_for_a_value_is_ended(tmp_path: Path) -> None:
+    """The time limit ends a loop on a value that no kernel computes, with exit code 6, and names
+    the op whose value was read last."""
+    require_simulation()
+    script = tmp_path / "wait.py"
+    script.write_text(WAITING)
+    command = [sys.executable, "-m", "placer", "simulate", "--devices", "T4", "--time-limit", "30"]
+    done = subprocess.run(
+        [*command, "--", sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 6, done.stderr[-3000:]
+    assert "that of Sum" in done.stderr
+    assert "wait.py" in done.stderr  # where Python was
+
+
+def moment(**given: object) -> Moment:
+    """Four variables and a batch, 10 MiB in all."""
+    held = (
+        Held(op="variable dense/kernel", held_bytes=8 * 2**20, count=4),
+        Held(op="model/MatMul", held_bytes=2 * 2**20, count=1),
+    )
+    known = {"in_use_bytes": 10 * 2**20, "asked_bytes": 4 * 2**20, "seconds": 3.0, "launches": 12}
+    return Moment(op="model/Relu", held=held, **{**known, **given})  # type: ignore[arg-type]
+
+
+def test_a_refusal_names_the_op_and_the_holders() -> None:
+    """Where the script failed, the text says which op asked and what held the memory; where it did
+    not, that TensorFlow did without."""
+    from placer.rendering.text.layout import to_text
+
+    record = GpuRecord(
+        index=0,
+        peak=moment(asked_bytes=0),
+        refused=moment(),
+        refusals=1,
+        taken_bytes=12 * 2**20,
+        launches=12,
+        last_op="model/Relu",
+    )
+    for code, told in (
+        (1, "model/Relu asked for 4.00 MiB with 10.0 MiB of 12.0 MiB"),
+        (0, "refused 1 request"),
+    ):
+        run = SimulatedRun(
+            command=("python", "train.py"),
+            gpus=read_cards("GPU:12MiB"),
+            exit_code=code,
+            seconds=5.0,
+            is_late=False,
+            processes=(_process(record),),
+        )
+        text = to_text(simulation_blocks(run, 100), width=100, colour=False)
+        assert told in text
+        assert "variable dense/kernel  8.00 MiB" in text
+
+
+def _process(record: GpuRecord):
+    from placer.simulation.records import ProcessRecord
+
+    return ProcessRecord(process=1, started=0.0, reads=0, last_read_op="", gpus=(record,))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--devices", "2xT4"], "a command is missing"),
+        (["--devices", "CPU:4GiB", "--", "true"], "names 0 GPUs"),
+        (["--devices", "T4", "--fail-over", "GPU:1=1GiB", "--", "true"], "no such device"),
+    ],
+)
+def test_wrong_usage(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a command, a GPU or a device that a gate is about, the exit code is 2."""
+    assert main(["simulate", *words]) == 2
+    assert told in capsys.readouterr().err
