@@ -1,15 +1,28 @@
-"""``placer devices``: what this machine has, and the models that ``--devices`` knows."""
+"""``placer devices``: what this machine has; ``placer simulate``: what it does not have."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import TYPE_CHECKING
 
-from placer.commands import options
-from placer.commands.terminal import emit, progress, require_writable, style
+from placer.commands import option_values, options
+from placer.commands.terminal import emit, progress, require_writable, show, style
+from placer.errors import GateError, NoSolutionError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from placer.simulation.runs import SimulatedRun
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the command to the parser."""
+    """Adds both commands to the parser."""
+    _add_devices(commands)
+    _add_simulate(commands)
+
+
+def _add_devices(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "devices",
         help="physical, visible and logical devices of this machine; known device models",
@@ -37,3 +50,97 @@ def run(arguments: argparse.Namespace) -> None:
 
         text = render_devices(local, presets(), **style(to_file=bool(arguments.output)))
     emit(text, arguments)
+
+
+def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "simulate",
+        help="run any TensorFlow script as if on these GPUs: memory, out-of-memory explained",
+        description="Run a command on GPUs that this machine does not have: TensorFlow places, "
+        "optimises and allocates as there; values and times mean nothing. At the end: what each "
+        "GPU held at most, and where there was no room, who asked and who held it.",
+    )
+    parser.usage = "placer simulate [-h] --devices SPEC [options] -- COMMAND..."
+    parser.set_defaults(after_dashes=())  # the command, which has options of its own
+    group = parser.add_argument_group("the machine")
+    options.add(group, "--devices", required=True)
+    group.add_argument(
+        "--no-xla", action="store_true", help='Keras takes jit_compile="auto" as False'
+    )
+    group.add_argument(
+        "--time-limit",
+        type=option_values.seconds,
+        metavar="SECONDS",
+        help="ends the command then, and says where it was (none)",
+    )
+    gates = parser.add_argument_group("gates (exit code 7)")
+    options.add(
+        gates,
+        "--fail-over",
+        metavar="GPU:0=9GiB,...",
+        help="fail if more is in use on a GPU at any moment",
+    )
+    options.add_output_options(parser, "write what was held here instead of to stdout")
+    parser.set_defaults(run=run_simulate)
+
+
+def run_simulate(arguments: argparse.Namespace) -> None:
+    """Runs the command and shows what it held; ends with its exit code.
+
+    Raises ``UsageError`` where GPUs cannot be simulated, ``GateError`` for a gate,
+    ``NoSolutionError`` when the time limit ended it.
+    """
+    from placer.commands.gates import parse_limits
+    from placer.simulation.cards import read_cards
+    from placer.simulation.environment import xla_note
+    from placer.simulation.runs import run_simulated
+
+    require_writable(arguments)
+    if not arguments.after_dashes:
+        raise UsageError("a command is missing: placer simulate --devices 2xT4 -- python train.py")
+    gpus = read_cards(arguments.devices)
+    rows = [row.strip() for text in arguments.fail_over for row in text.split(",")]
+    limits = parse_limits(filter(None, rows), [gpu.name for gpu in gpus])
+    if not arguments.quiet and not arguments.no_xla:
+        sys.stderr.write(f"placer: {xla_note()}\n")
+    apart = arguments.format == "json" and not arguments.output
+    found = run_simulated(
+        arguments.after_dashes,
+        gpus,
+        time_limit_seconds=arguments.time_limit,
+        without_xla=arguments.no_xla,
+        stdout=sys.stderr.fileno() if apart else None,
+    )
+    show(found, arguments)
+    if found.is_late:
+        raise NoSolutionError(_late(found, arguments.time_limit))
+    if found.exit_code:
+        sys.stdout.flush()
+        raise SystemExit(found.exit_code)
+    _check(found.peak_bytes, limits)
+
+
+def _late(found: SimulatedRun, limit_seconds: float) -> str:
+    """What was going on when the time limit came."""
+    known = [process for process in found.processes if process.last_read_op]
+    if not known:
+        return f"the command was ended after {limit_seconds:g} s, before it read anything of a GPU"
+    last = known[-1]
+    return (
+        f"the command was ended after {limit_seconds:g} s; the value that the host read last, "
+        f"{last.reads:,} reads in all, is that of {last.last_read_op}: no kernel computes it here, "
+        f"and a loop that waits for it does not end"
+    )
+
+
+def _check(peak_bytes: Mapping[str, int], limits: Mapping[str, int]) -> None:
+    """Raises ``GateError`` for every GPU that held more than its limit."""
+    from placer.rendering.quantities import format_bytes
+
+    over = [
+        f"{name} held {format_bytes(peak)}, the limit is {format_bytes(limits[name])}"
+        for name, peak in peak_bytes.items()
+        if name in limits and peak > limits[name]
+    ]
+    if over:
+        raise GateError("a gate tripped: " + "; ".join(over))

@@ -89,7 +89,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 }
 """Every command in the order of the help, with what its own help shows last."""
 
-_MODULE_OF = {"calibrate": "profile"}
+_MODULE_OF = {"calibrate": "profile", "simulate": "devices"}
 """Where a command lies whose module has another name."""
 
 

@@ -33,13 +33,13 @@ static void sort_pairs(const char *keys, char *sorted_keys, const char *values, 
     free(from_values);
 }
 
-/* The types of a sort follow its policy: ...Policy1000ELb<descending>E<key><value><offset> */
+/* The types of a sort follow its policy, of 900 or 1000: ...00ELb<descending>E<key><value><offset> */
 static int read_types(const char *after, int *is_descending, char *key, char *value) {
-    const char *policy = strstr(after, "Policy1000ELb");
+    const char *policy = strstr(after, "00ELb");
     if (!policy) return 0;
-    *is_descending = policy[13] == '1';
-    *key = policy[15];
-    *value = policy[16];
+    *is_descending = policy[5] == '1';
+    *key = policy[7];
+    *value = policy[8];
     return *key != 'f' && *key != 'd' && width_of(*key) && width_of(*value);
 }
 
