@@ -15,7 +15,7 @@ SOME_HARMS = (
 )
 SOME_TRAPS = (
     *("good_vocabulary", "asset_that_climbs", "link_of_an_asset", "good_cache_of_links"),
-    *("initialiser_that_writes", "good_beside_a_bad_signature"),
+    *("initialiser_that_writes", "good_beside_a_bad_signature", "good_vocabulary_of_before"),
     *("other_function_than_the_signature_says", "keras_download"),
 )
 

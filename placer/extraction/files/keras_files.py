@@ -25,6 +25,9 @@ _PARTS_OF_MODELS = frozenset(
 )
 """Packages of Keras out of which models are made; others load, save, download or run things."""
 
+_FUNCTIONS_OF_MODELS = _PARTS_OF_MODELS - {"engine", "layers", "models", "optimizers"}
+"""Those whose functions are in models: ``keras.models`` has one that loads another file."""
+
 
 Config = dict[str, Any]
 """An object of a configuration, out of JSON."""
@@ -120,7 +123,7 @@ def _foreign_object(value: Config) -> Iterator[str]:
         yield f"layer {name!r} runs the SavedModel of another path"
     elif kind == "TorchModuleWrapper":
         yield f"layer {name!r} is a pickled PyTorch module"
-    elif isinstance(module, str) and not _is_part_of_models(module):
+    elif isinstance(module, str) and not _is_part_of_models(module, kind == "function"):
         what = f"function {config!r}" if kind == "function" else f"class {kind!r}"
         yield f"{what} comes from module {module!r}"
     elif ">" in str(value.get("registered_name")):
@@ -129,13 +132,17 @@ def _foreign_object(value: Config) -> Iterator[str]:
         yield f"layer {name!r} reads the vocabulary {config['vocabulary']!r}"
 
 
-def _is_part_of_models(module: str) -> bool:
-    """Whether models are made of a module's objects: ``keras.layers``, ``keras.src.ops.numpy``."""
+def _is_part_of_models(module: str, is_function: bool) -> bool:
+    """Whether models have objects of a module: ``keras.layers``, ``keras.src.ops.numpy``."""
     package, *inner = module.split(".")
     if package == "builtins" or module == "keras":
         return True
     inner = inner[1:] if inner[:1] == ["src"] else inner
-    return package == "keras" and bool(inner) and inner[0] in _PARTS_OF_MODELS
+    return (
+        package == "keras"
+        and bool(inner)
+        and inner[0] in (_FUNCTIONS_OF_MODELS if is_function else _PARTS_OF_MODELS)
+    )
 
 
 def foreign_files(path: Path) -> list[str]:

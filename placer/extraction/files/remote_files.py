@@ -37,6 +37,8 @@ def fetch_path(path: str, target: Path, *, weights: bool) -> None:
             return
         for folder, _, names in file_io.walk_v2(path):
             inside = target / folder.removeprefix(path).strip("/")
+            if not inside.resolve().is_relative_to(target.resolve()):
+                raise ModelError(f"{path!r} has the folder {folder!r}, which leads out of it")
             inside.mkdir(parents=True)
             for name in names:
                 if weights or ".data-" not in name:
