@@ -12,7 +12,7 @@ PLAIN, POLICY, SESSION, PLACED = "tf.saved_model.load", "save_variable_devices",
 (and TensorFlow Serving), and ``placer.load_placed``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadingFacts(Row):
     """The variables that loaders restore, used by the chosen signature or not.
 
