@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,7 @@ def run_simulate(arguments: argparse.Namespace) -> None:
     """
     from placer.commands.gates import parse_limits
     from placer.simulation.cards import read_cards
-    from placer.simulation.environment import xla_note
+    from placer.simulation.environment import growth_note, xla_note
     from placer.simulation.runs import run_simulated
 
     require_writable(arguments)
@@ -101,8 +102,9 @@ def run_simulate(arguments: argparse.Namespace) -> None:
     gpus = read_cards(arguments.devices)
     rows = [row.strip() for text in arguments.fail_over for row in text.split(",")]
     limits = parse_limits(filter(None, rows), [gpu.name for gpu in gpus])
-    if not arguments.quiet and not arguments.no_xla:
-        sys.stderr.write(f"placer: {xla_note()}\n")
+    notes = [growth_note(gpus, os.environ), "" if arguments.no_xla else xla_note()]
+    for note in filter(None, [] if arguments.quiet else notes):
+        sys.stderr.write(f"placer: {note}\n")
     apart = arguments.format == "json" and not arguments.output
     found = run_simulated(
         arguments.after_dashes,

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cost_models.devices import host_memory_bytes
 from placer.errors import UsageError
 from placer.simulation.building import Libraries, build_libraries
 from placer.simulation.cards import SimulatedGpu, read_cards
@@ -17,6 +18,12 @@ CARDS = "PLACER_SIMULATED_GPUS"
 
 RECORDS = "PLACER_SIMULATION_RECORDS"
 """Environment variable with the folder that every process writes its record to."""
+
+GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
+"""Environment variable of TensorFlow: memory of cards is taken as it is needed."""
+
+_REGION_BYTES_PER_HOST_BYTE = 32
+"""``RegionManager`` of ``xla/tsl/framework/bfc_allocator.h``: a handle per 256 bytes."""
 
 _XLA_FLAGS = {"xla_gpu_enable_command_buffer": "", "xla_gpu_autotune_level": "0"}
 """XLA would record and time kernels, and there are none: it compiles without."""
@@ -88,6 +95,21 @@ def xla_flags(own: str) -> str:
     """
     added = [f"--{flag}={value}" for flag, value in _XLA_FLAGS.items() if f"--{flag}" not in own]
     return " ".join([*own.split(), *added])
+
+
+def growth_note(cards: Sequence[SimulatedGpu], environment: Mapping[str, str]) -> str:
+    """One line, empty where it need not be said, on cards whose bookkeeping would fill the host.
+
+    TensorFlow's allocator keeps 8 bytes of the host for every 256 of a region, and takes a card as
+    one region unless its memory is to grow."""
+    kept_bytes = sum(card.memory.usable_bytes for card in cards) // _REGION_BYTES_PER_HOST_BYTE
+    if GROWTH in environment or kept_bytes <= host_memory_bytes() // 4:
+        return ""
+    return (
+        f"{GROWTH}=true is set: to keep account of whole cards TensorFlow would take "
+        f"{kept_bytes / 2**30:.1f} GiB of this machine's memory; with memory that grows, peaks are "
+        f"somewhat higher"
+    )
 
 
 def xla_note() -> str:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from placer.errors import UsageError
 from placer.simulation.cards import SimulatedGpu
-from placer.simulation.environment import child_environment
+from placer.simulation.environment import GROWTH, child_environment, growth_note
 from placer.simulation.records import GpuRecord, ProcessRecord, read_records
 
 HOOK = Path(__file__).parent / "hook"
@@ -64,6 +64,8 @@ def run_simulated(
         environment = child_environment(gpus, os.environ, Path(folder))
         paths = [str(HOOK), *filter(None, [environment.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
+        if growth_note(gpus, environment):
+            environment[GROWTH] = "true"
         if without_xla:
             environment["PLACER_SIMULATION_NO_XLA"] = "1"
         if time_limit_seconds is not None:

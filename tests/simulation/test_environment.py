@@ -13,6 +13,7 @@ from simulation.simulated_runs import answer_of, require_simulation, run_script
 from cost_models.clusters import parse_cluster
 from cost_models.device_names import parse
 from placer.errors import UsageError
+from placer.simulation import environment
 from placer.simulation.cards import read_cards
 from placer.simulation.environment import xla_flags
 
@@ -131,6 +132,16 @@ def test_what_cannot_be_simulated_is_told() -> None:
     ):
         with pytest.raises(UsageError):
             read_cards(devices)
+
+
+def test_cards_whose_bookkeeping_fills_the_host_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight A100-80GB would take 19 GiB of the host: their memory grows unless the user chose."""
+    monkeypatch.setattr(environment, "host_memory_bytes", lambda: 24 * 2**30)
+    note = environment.growth_note(read_cards("8xA100-80GB"), {})
+    assert "TF_FORCE_GPU_ALLOW_GROWTH=true is set" in note
+    assert "19.4 GiB" in note
+    assert not environment.growth_note(read_cards("2xT4"), {})
+    assert not environment.growth_note(read_cards("8xA100-80GB"), {environment.GROWTH: "false"})
 
 
 def test_flags_of_the_user_stay() -> None:
