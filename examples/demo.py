@@ -3,7 +3,7 @@
     python examples/demo.py [--directory demo-output]
 
 Builds a ResNet-50 SavedModel with random weights, finds a placement on two GPUs whose memory is
-60% of what one device's allocator would need, applies it, runs it and checks what ran where.  On
+60% of what one device's allocator would need for a step, applies it, runs it and checks what ran where.  On
 a machine without those GPUs the run is a rehearsal: a logical CPU device stands in for each.
 """
 
@@ -30,7 +30,7 @@ def run_demo(directory: Path) -> list[str]:
     batch = ["--batch-size", str(BATCH_SIZE)]
     placer("report", model, *batch)
     report = placer_json("report", model, *batch)
-    cap = int(CAP_SHARE * report["memory"]["need_bytes"])
+    cap = int(CAP_SHARE * step_need(report))
     caps = ["--devices", "2xGPU", "--max-memory", f"GPU:0={cap},GPU:1={cap}"]
     placer("place", model, *batch, *caps, "-o", plan, "--force")
     shutil.rmtree(placed, ignore_errors=True)
@@ -38,6 +38,17 @@ def run_demo(directory: Path) -> list[str]:
     placer("verify", placed, plan)
     verification = placer_json("verify", placed, plan)
     return summary_lines(report, cap, json.loads(plan.read_text()), verification)
+
+
+def step_need(report: dict[str, Any]) -> int:
+    """What one device needs for a step, without what a loader restores and no op uses: that goes to
+    the host."""
+    return report["memory"]["need_bytes"] - unused_bytes(report)
+
+
+def unused_bytes(report: dict[str, Any]) -> int:
+    """Bytes of the second copies that Keras's export writes of every variable."""
+    return report["loading"]["restored_bytes"] - report["loading"]["used_bytes"]
 
 
 def build_model(path: Path) -> None:
@@ -80,9 +91,10 @@ def summary_lines(
     seen = sum(row["predicted"] and row["actual"] for row in inside)
     proof = "no bound proven" if bound is None else f"proven bound {bound / mib:.2f} MiB"
     return [
-        f"1. One device needs {report['memory']['need_bytes'] / mib:.0f} MiB for a step; each GPU "
-        f"here has {cap / mib:.0f} MiB.",
-        f"2. The placement fits: predicted needs {needs}.",
+        f"1. One device needs {step_need(report) / mib:.0f} MiB for a step, and loading takes "
+        f"{unused_bytes(report) / mib:.0f} MiB more; each GPU here has {cap / mib:.0f} MiB.",
+        f"2. The placement fits: predicted needs {needs}; what is loaded and not used is on the "
+        "host.",
         f"3. It sends {metrics['transfer_bytes'] / mib:.2f} MiB per step in "
         f"{metrics['transfer_count']} transfers: {solver['status']}, {proof}.",
         f"4. Run on {stage}, {summary['matched_ops']:,} of {summary['ops']:,} ops were where the "
