@@ -3,8 +3,9 @@
     python examples/demo.py [--directory demo-output]
 
 Builds a ResNet-50 SavedModel with random weights, finds a placement on two GPUs whose memory is
-60% of what one device's allocator would need for a step, applies it, runs it and checks what ran where.  On
-a machine without those GPUs the run is a rehearsal: a logical CPU device stands in for each.
+60% of what one device's allocator would need for a step, applies it, runs it and checks what ran
+where.  On a machine without those GPUs the run is a rehearsal: a logical CPU device stands in for
+each.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "plan", metavar="PLAN", nargs="?", help="plan.json of placer place (none with --clear)"
     )
     options.add_output(parser, "folder or file of the placed program", name="OUT")
-    options.add(parser, "--clear", "--rehearse", "--fallback")
+    options.add(parser, "--clear", "--rehearse", "--drop-unused", "--fallback")
     options.add_choice_options(parser)
     options.add_verbosity(parser)
     parser.set_defaults(run=run)
@@ -40,7 +40,8 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from placer.plan.plan import Plan
 
-    if arguments.clear == bool(arguments.plan) or (arguments.clear and arguments.rehearse):
+    beside = arguments.rehearse or arguments.drop_unused
+    if arguments.clear == bool(arguments.plan) or (arguments.clear and beside):
         raise UsageError("give a PLAN to apply, or --clear to take the devices out, and only one")
     check_writable(arguments.output, force=arguments.force, may_be_folder=True)
     plan = None if arguments.clear else Plan.load(arguments.plan)
@@ -59,6 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
                 arguments.output,
                 force=arguments.force,
                 rehearse=arguments.rehearse,
+                drop_unused=arguments.drop_unused,
                 strict=arguments.fallback == "strict",
                 **options.choice_options(arguments),
             )

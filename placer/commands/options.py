@@ -74,6 +74,7 @@ _TABLE = """
                       strict ends with exit code 8 where one is
 
 --clear               take all devices and a plan's control edges out instead of writing a plan's
+--drop-unused         leave out the variables that no signature and no saved function uses
 --rehearse            write logical CPU devices in place of the accelerators (GPU:0 becomes CPU:1)
 --inputs FILE.npz     arrays by input name (generated if not given)
 --on-hardware         no rehearsal: fail if a device is absent

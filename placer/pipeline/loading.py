@@ -11,11 +11,8 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.program_source import Warning_
 from placer.graph.stored_variables import StoredVariable, StoredVariables, sum_bytes
-from placer.plan.loading import PLACED, PLAIN, POLICY, SESSION, LoadingFacts
+from placer.plan.loading import NOT_AS_PLANNED, PLACED, PLAIN, POLICY, SESSION, LoadingFacts
 from placer.prediction.memory.allocator import rounded_bytes
-
-NOT_AS_PLANNED = "loader_ignores_plan"
-"""The code of a plan that TensorFlow's own loader keeps only if it is asked to."""
 
 
 def with_stored(costs: Mapping[str, OpCost], stored: StoredVariables) -> dict[str, OpCost]:

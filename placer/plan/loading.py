@@ -12,6 +12,10 @@ PLAIN, POLICY, SESSION, PLACED = "tf.saved_model.load", "save_variable_devices",
 (and TensorFlow Serving), and ``placer.load_placed``."""
 
 
+NOT_AS_PLANNED = "loader_ignores_plan"
+"""The code of a plan that TensorFlow's own loader keeps only if it is asked to."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadingFacts(Row):
     """The variables that loaders restore, used by the chosen signature or not.

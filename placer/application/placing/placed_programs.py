@@ -25,15 +25,18 @@ from placer.application.placing.saved_model import (
     write_placed_saved_model,
     write_saved_model,
 )
-from placer.errors import UsageError
+from placer.errors import ModelError, UsageError
 from placer.extraction.division.dividing import planned
 from placer.extraction.extraction import choice_of
 from placer.extraction.files.model_paths import require_own_files, require_own_paths
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.added_control import remove_added_control
+from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.process.local_models import local_model
+from placer.extraction.reading.checkpoint_index import DAMAGED
 from placer.extraction.reading.loading import load_program
 from placer.files import check_outside, replaced
+from placer.plan.loading import NOT_AS_PLANNED
 from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
@@ -47,6 +50,7 @@ def apply(
     force: bool = False,
     strict: bool = False,
     rehearse: bool = False,
+    drop_unused: bool = False,
     allow_unsafe: bool = False,
     follow_links: bool = False,
     missing: str = "warn",
@@ -62,16 +66,18 @@ def apply(
     to their devices; with ``strict`` TensorFlow may not move its ops elsewhere.  A ``tf.Graph`` or
     GraphDef gives a GraphDef, with the initialisers and savers of its state.  With ``rehearse`` a
     file or GraphDef names logical CPU devices in place of the plan's accelerators, to run where
-    those are absent.  A function or model that is to run on devices which this machine lacks runs
-    on logical CPU devices, with a warning; ``missing="error"`` makes it a :class:`UsageError`.
-    ``choice`` are ``tag_set``,
-    ``signature`` and ``outputs`` where they differ from what the plan says.
+    those are absent.  With ``drop_unused`` the SavedModel that is written has no variables that
+    neither a signature nor a saved function uses.  A function or model that is to run on devices
+    which this machine lacks runs on logical CPU devices, with a warning; ``missing="error"`` makes
+    it a :class:`UsageError`.  ``choice`` are ``tag_set``, ``signature`` and ``outputs`` where they
+    differ from what the plan says.
 
     Ops that TensorFlow would move off their planned devices are logged as warnings; with
     ``strict`` they raise :class:`VerificationError`, and nothing is written.
 
     Raises :class:`UsageError` for a plan of another model, a missing ``out``, an existing one
-    without ``force``, or a function with ``jit_compile``; :class:`ModelError` for assets and
+    without ``force``, or a function with ``jit_compile``; :class:`ModelError` for a damaged
+    checkpoint, for assets and
     checkpoints outside of the model's folder unless ``allow_unsafe``, and for links that lead out
     of it unless ``follow_links``.
     """
@@ -82,6 +88,7 @@ def apply(
         "force": force,
         "strict": strict,
         "rehearse": rehearse,
+        "drop_unused": drop_unused,
         "missing": missing,
         **choice,
     }
@@ -110,6 +117,7 @@ def _apply(
     force: bool,
     strict: bool,
     rehearse: bool,
+    drop_unused: bool,
     missing: str,
     **choice: Any,
 ) -> Any:
@@ -118,11 +126,21 @@ def _apply(
     program = planned_program(planned(whole, plan), plan)
     _report_moves(foresee_moves(program, plan.placement), strict=strict)
     stand_in = rehearsal_mapping(plan.placement.values()).stand_in if rehearse else str
+    if drop_unused and program.source_format != "saved_model":
+        raise UsageError("drop_unused (--drop-unused) is for SavedModels: others hold no variables")
     if program.source_format == "saved_model":
         assert out is not None
-        for _, message, _ in write_placed_saved_model(
-            program, plan.placement, out, force=force, translate=stand_in
-        ):
+        _require_whole_checkpoint(program)
+        warnings = write_placed_saved_model(
+            program,
+            plan.placement,
+            out,
+            force=force,
+            translate=stand_in,
+            drops_unused=drop_unused,
+        )
+        told = [row.message for row in plan.warnings if row.code == NOT_AS_PLANNED]
+        for message in [*(message for _, message, _ in warnings), *told]:
             _LOG.warning(message)
         return Path(out)
     if program.source_format in ("function", "keras"):
@@ -138,6 +156,13 @@ def _apply(
         return placed
     write_graph_def(placed, out, force=force)
     return Path(out)
+
+
+def _require_whole_checkpoint(program: FlatProgram) -> None:
+    """Raises :class:`ModelError` for a checkpoint that no loader can restore."""
+    for code, message, _ in program.warnings:
+        if code == DAMAGED:
+            raise ModelError(f"{program.path!r}: {message}")
 
 
 def _report_moves(moves: Sequence[Move], *, strict: bool) -> None:

@@ -18,6 +18,11 @@ from cost_models.device_names import full_name
 from placer.application.devices.device_mapping import HOST
 from placer.application.placing.class_hints import release_hints
 from placer.application.placing.control_flow_placement import CLONE_MARK, BodyPlacer
+from placer.application.placing.dropped_variables import (
+    Dropped,
+    drop_unused,
+    write_checkpoint_without,
+)
 from placer.application.placing.graph_placement import (
     full_devices,
     map_graph_devices,
@@ -66,13 +71,16 @@ def write_placed_saved_model(
     *,
     force: bool,
     translate: Callable[[str], str],
+    drops_unused: bool = False,
 ) -> tuple[Warning_, ...]:
     """Writes the SavedModel behind ``program`` with ``placement``; (code, message, ops) warnings.
 
     The signature of ``program`` becomes one flat function with a device on every op; other
     signatures keep their bodies, and their ops follow the variables they touch.  ``translate``
-    replaces each full device name that is written.  The output appears whole or not at all.
-    Raises :class:`UsageError` if ``out`` exists and ``force`` is not given.
+    replaces each full device name that is written.  With ``drops_unused`` variables that nothing
+    uses are left out.  The output appears whole or not at all.
+    Raises :class:`UsageError` if ``out`` exists and ``force`` is not given, and as
+    :func:`~placer.application.placing.dropped_variables.drop_unused`.
     """
     source = Path(program.path)
     program, placement = complete_program(program, placement)
@@ -80,8 +88,10 @@ def write_placed_saved_model(
     meta_graph = choose_meta_graph(saved_model, source, ",".join(program.tags))
     warnings = place_meta_graph(meta_graph, program, placement)
     map_devices(meta_graph, translate)
+    dropped = drop_unused(saved_model, meta_graph, source) if drops_unused else Dropped()
     with replaced(out, force=force) as folder:
         write_saved_model(source, saved_model, folder)
+        write_checkpoint_without(dropped, source, folder, bring=hard_link)
     return warnings
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from cost_models.tensor_size import element_bytes
 from placer.errors import ModelError
 from placer.extraction.graph_defs.protobufs import dtype_name, shape_of
-from placer.extraction.splitting.sorted_tables import read_table
+from placer.extraction.splitting.sorted_tables import read_table, read_varint
 from placer.graph.program_source import Warning_
 
 PREFIX = Path("variables") / "variables"
@@ -28,6 +28,9 @@ DAMAGED, ABSENT = "damaged_checkpoint", "no_weights"
 """Codes of a checkpoint that cannot be restored, and of a model that comes without one."""
 
 _HEADER = b""
+_CHECKSUM_BYTES = 4
+"""Between the length of a string and its text."""
+
 _STRING_BYTES = 24
 """Bytes that each string takes beside its text where that is long (``tsl/platform/ctstring.h``)."""
 
@@ -80,6 +83,14 @@ class CheckpointIndex:
             file.seek(entry.offset)
             found = file.read(entry.size)
         return found if len(found) == entry.size else None
+
+    def text(self, key: str) -> bytes | None:
+        """The one string stored under ``key``; ``None`` where it is not there."""
+        content = self.content(key)
+        if not content:
+            return None
+        size, at = read_varint(content)
+        return content[at + _CHECKSUM_BYTES :][:size]
 
     @property
     def warnings(self) -> tuple[Warning_, ...]:

@@ -27,7 +27,6 @@ from placer.extraction.reading.checkpoint_index import (
 from placer.extraction.reading.companions import other_signatures, touched_by
 from placer.extraction.reading.saved_functions import captured_tensors
 from placer.extraction.reading.table_contents import find_tables
-from placer.extraction.splitting.sorted_tables import read_varint
 from placer.graph.name_scopes import free_name
 from placer.graph.op_types import ASSIGNS, REF_VARIABLES, VARIABLES
 from placer.graph.stored_variables import StoredVariable, StoredVariables
@@ -86,13 +85,12 @@ def checkpoint_keys(index: CheckpointIndex) -> dict[int, str] | None:
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-    content = index.content(OBJECT_GRAPH)
+    content = index.text(OBJECT_GRAPH)
     if content is None:
         return None
     try:
-        size, at = read_varint(content)
-        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content[at + 4 :][:size])
-    except (DecodeError, IndexError):
+        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content)
+    except DecodeError:
         return None
     return {
         number: item.checkpoint_key
@@ -107,7 +105,7 @@ def restored_handles(meta_graph: Any) -> Iterator[tuple[str, str]]:
     assigns."""
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     library = functions_by_name(meta_graph.graph_def)
-    for name in _leading_to(source_of(meta_graph.saver_def.restore_op_name), nodes):
+    for name in leading_to(source_of(meta_graph.saver_def.restore_op_name), nodes):
         node = nodes[name]
         if node.op in ASSIGNS:
             key = _restored_key(node, nodes)
@@ -153,7 +151,7 @@ def string_values(constant: Any) -> Sequence[bytes]:
     return list(attribute(constant.attr, "value").tensor.string_val)
 
 
-def _leading_to(name: str, nodes: Mapping[str, Any]) -> list[str]:
+def leading_to(name: str, nodes: Mapping[str, Any]) -> list[str]:
     """``name`` and all nodes whose values or completion it waits for."""
     pending = [name] if name in nodes else []
     found = dict.fromkeys(pending)
@@ -200,7 +198,7 @@ class _Finder:
         for name in other_signatures(self.meta_graph, self.program.signature):
             outputs = self.meta_graph.signature_def[name].outputs.values()
             for op in {source_of(info.name) for info in outputs if info.name}:
-                for node in _leading_to(op, self.nodes):
+                for node in leading_to(op, self.nodes):
                     if self.nodes[node].op in VARIABLES:
                         found.setdefault(node, set()).add(name)
         return {node: frozenset(names) for node, names in found.items()}

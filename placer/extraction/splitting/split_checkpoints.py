@@ -8,7 +8,7 @@ whole reads the whole into memory: 98 MiB of 391 took 490.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,15 @@ CHUNK_BYTES = 4 << 20
 
 
 def write_partial_checkpoint(
-    prefix: Path, folder: Path, keys: Collection[str], objects: bytes | None
+    prefix: Path,
+    folder: Path,
+    keys: Collection[str],
+    objects: bytes | None,
+    bring: Callable[[Path, Path], None] | None = None,
 ) -> None:
     """Writes a checkpoint of those tensors of ``prefix`` that ``keys`` name into the new
-    ``folder``, with another object graph (``None``: with none); its files of data are links."""
+    ``folder``, with another object graph (``None``: with none); its files of data are symbolic
+    links, or what ``bring`` makes of them."""
     from tensorflow.core.protobuf import tensor_bundle_pb2
 
     entries = dict(read_table(prefix.with_name(f"{prefix.name}.index")))
@@ -55,8 +60,17 @@ def write_partial_checkpoint(
         kept[OBJECT_GRAPH] = entry.SerializeToString()
     for number, shard in enumerate(shards):
         link = folder / f"{prefix.name}.data-{number:05d}-of-{header.num_shards:05d}"
-        link.symlink_to(shard.resolve())
+        if bring is None:
+            link.symlink_to(shard.resolve())
+        else:
+            bring(shard, link)
     write_table(folder / f"{prefix.name}.index", {HEADER: header.SerializeToString(), **kept})
+
+
+def same_values(one: tuple[Path, int], other: tuple[Path, int], size: int) -> bool:
+    """Whether two places (file, offset) hold the same ``size`` bytes; they are never read whole."""
+    pairs = zip(_chunks(*one, size), _chunks(*other, size), strict=True)
+    return all(mine == theirs for mine, theirs in pairs)
 
 
 def split_checkpoint(prefix: Path, folder: Path, keys: Mapping[str, Table]) -> None:
