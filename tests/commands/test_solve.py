@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from small_problems import problem_of
 
+from placer.__main__ import main
 from placer.errors import UsageError
 from placer.problem.placement_problem import PlacementProblem, Request, check, from_json, to_json
 
@@ -78,13 +79,15 @@ def test_a_baseline_answers_under_its_name(problem_file: Path) -> None:
         (to_json(replace(two_pairs(), spillable=(1, 1, 1, 1))), "1, which is not true or false"),
     ],
 )
-def test_what_is_no_problem_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_no_problem_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
     path = tmp_path / "problem.json"
     path.write_text(text)
-    done = solve(str(path))
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert main(["solve", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
 
 
 def test_infeasible_and_unsolved_have_their_exit_codes(tmp_path: Path) -> None:

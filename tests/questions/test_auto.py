@@ -97,9 +97,9 @@ CASES = [
     (256, "400KiB", (1e9, 1e9), 0.0),
     (4096, "8MiB", (1e9, 1e9, 1e9, 1e9), 0.1),
 ]
-ALWAYS = CASES[2:5]
-"""Parts in proportion to the speeds, too little memory for two devices and for one; the others
-with PLACER_LONG_TESTS."""
+ALWAYS = CASES[2:5:2]
+"""Parts in proportion to the speeds, too little memory for one device; the others with
+PLACER_LONG_TESTS."""
 
 
 @pytest.mark.slow

@@ -32,7 +32,6 @@ ALWAYS = {
     ("mixed", "equal"),
     ("normalised", "equal"),
     ("transformer", "equal"),
-    ("functional", "unlike"),
     ("two_inputs", "unlike"),
     ("embedded", "unlike"),
     ("recurrent", "unlike"),

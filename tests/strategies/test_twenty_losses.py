@@ -41,15 +41,10 @@ def whole_losses(name: str) -> list[float]:
 
 
 ALWAYS = {
-    ("recommender", "towers"),
     ("recurrent", "towers"),
-    ("convolutional", "hybrid"),
-    ("recurrent", "hybrid"),
     ("recommender", "micro-batches"),
-    ("transformer", "micro-batches"),
-    ("convolutional", "pipeline"),
+    ("convolutional", "hybrid"),
     ("recommender", "pipeline"),
-    ("recommender", "order"),
     ("transformer", "order"),
 }
 """Every strategy and every program; the other pairs with PLACER_LONG_TESTS."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import training_programs as programs
-from long_tests import long_test
+from long_tests import long_test, sometimes
 
 import placer
 from placer.application.devices.device_mapping import process_mapping
@@ -66,7 +66,12 @@ def unoptimised():
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
-@pytest.fixture(scope="module", params=KERAS)
+ALWAYS = {("recurrent",), ("mixed_float16",), ("accumulated",), ("averaged",), ("shared",)}
+"""What is special about a step; the convolutions are in three of them, and tests of strategies
+train the transformer.  Those two with PLACER_LONG_TESTS."""
+
+
+@pytest.fixture(scope="module", params=sometimes(zip(KERAS), ALWAYS))
 def keras_program(request):
     """(build, data, batch size, plan) of one Keras program."""
     build, make_data, batch = KERAS[request.param]
