@@ -224,10 +224,13 @@ class _Finder:
             if node is None:
                 continue
             entry = self.index.entries.get(key)
-            if entry is None:
-                dtype = attribute(node.attr, "dtype").type
-                entry = declared_tensor(dtype, attribute(node.attr, "shape").shape)
-            yield handle, key, entry
+            declared = declared_tensor(
+                attribute(node.attr, "dtype").type, attribute(node.attr, "shape").shape
+            )
+            if entry is None or entry.sliced:  # of a slice only the variable has the size
+                yield handle, key if entry is None else handle, declared
+            else:
+                yield handle, key, entry
 
     def _used(self, handle: str) -> str:
         """The flat op that stands for a handle of the main graph, ``""`` if none does."""

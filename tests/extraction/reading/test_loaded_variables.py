@@ -162,3 +162,17 @@ def test_an_index_that_cannot_be_read_is_no_second_error(towers, tmp_path):
     assert [code for code, _, _ in load_program(tmp_path / "model").warnings] == ["damaged_index"]
     with pytest.raises(ModelError, match="tag set"):
         load_program(tmp_path / "model", tag_set="train")
+
+
+def test_parts_of_a_table_count_what_they_are(tmp_path):
+    """A partitioned variable has one key, and each part restores its slice of it."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        ids = v1.placeholder(tf.int64, [None], "ids")
+        split = v1.fixed_size_partitioner(3)
+        table = v1.get_variable("table", [60, 8], use_resource=True, partitioner=split)
+        y = tf.nn.embedding_lookup(table, ids)
+        session.run(v1.global_variables_initializer())
+        v1.saved_model.simple_save(session, str(tmp_path / "model"), {"ids": ids}, {"y": y})
+    found = stored(tmp_path / "model")
+    assert [v.bytes for v in found.nodes] == [20 * 8 * 4] * 3
+    assert len({v.name for v in found.nodes}) == 3
