@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from layered_graphs import layered_graph
+from long_tests import long_test
 
 from placer.__main__ import main
 from placer.plan.plan import Plan
@@ -40,7 +41,9 @@ def place_in_process(model: Path, plan: Path, hash_seed: int, *options: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["transfer", "throughput", "step-time"])
+@pytest.mark.parametrize(
+    "objective", ["transfer", "step-time", pytest.param("throughput", marks=long_test)]
+)
 def test_a_work_limit_gives_the_same_plan_under_any_load(layers, tmp_path, objective):
     """Alone and beside processes that keep every core busy, with sets in another order: the same
     file but for its seconds, and nothing was cut; caps that hardly hold the model, on three
