@@ -38,6 +38,9 @@ def compare_all(rows, columns):
                 check(f"floor division {shape}", x // y, a // b)
                 check(f"absolute {shape}", abs(x - y), abs(a - b))
                 check(f"scalar {shape}", x + 3, a + 3)
+                check(f"maximum {shape}", tf.maximum(x, y), np.maximum(a, b))
+                check(f"minimum {shape}", tf.minimum(x, y), np.minimum(a, b))
+                check(f"modulo {shape}", x % y, a % b)
                 check(f"row {shape}", y + row, b + a[:1])
                 for name in ("equal", "not_equal", "less", "less_equal", "greater"):
                     check(f"{name} {shape}", getattr(tf, name)(x, y), getattr(np, name)(a, b))
@@ -67,6 +70,8 @@ def compare_all(rows, columns):
     flags = rng.integers(0, 2, (rows, columns)).astype(bool)
     c = on_gpu(flags)
     with tf.device("GPU:0"):
+        check(f"and {shape}", tf.logical_and(c, c), flags)
+        check(f"not {shape}", tf.logical_not(c), ~flags)
         check(f"all {shape}", tf.reduce_all(c), flags.all())
         check(f"any {shape}", tf.reduce_any(c), flags.any())
         check(f"any of rows {shape}", tf.reduce_any(c, 1), flags.any(1))

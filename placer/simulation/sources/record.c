@@ -247,6 +247,14 @@ void placer_name_holding(const void *address, const char *text) {
     end();
 }
 
+uint64_t asked_bytes_at(const void *address) {
+    begin();
+    uint32_t place = index_->of_address[slot_of((uint64_t)address)];
+    uint64_t bytes = place ? record->live[place - 1].asked_bytes : 0;
+    end();
+    return bytes;
+}
+
 void note_launch(const struct card *card) {
     begin();
     struct card_record *of = &record->card[card->index];

@@ -61,6 +61,7 @@ void note_taken(const struct card *card, const void *address, uint64_t bytes);
 void note_given_back(const void *address);
 void note_refused(const struct card *card, uint64_t asked);
 void note_read(const void *address);
+uint64_t asked_bytes_at(const void *address); /* of the part that begins there, else 0 */
 void note_launch(const struct card *card);
 
 /* launches.c */
