@@ -13,6 +13,7 @@ import tensorflow as tf
 from fuzzing.warm_children import run_python
 
 import placer
+from placer.__main__ import main
 
 v1 = tf.compat.v1
 
@@ -20,6 +21,7 @@ LOADS = """
 import gc, json, sys
 import numpy as np, tensorflow as tf
 import placer
+from placer.__main__ import main
 placer.rehearsal_devices(2)
 path, how = sys.argv[1:3]
 told = []
@@ -49,6 +51,7 @@ import json, os, sys
 os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
 import tensorflow as tf
 import placer
+from placer.__main__ import main
 placer.rehearsal_devices(2)
 tf.constant(1.0) + 1.0
 before = tf.config.experimental.get_memory_info("CPU:0")["current"]
@@ -211,3 +214,12 @@ def test_a_damaged_checkpoint_is_refused_before_anything_is_loaded(towers, tmp_p
     data.write_bytes(data.read_bytes()[:-100])
     with pytest.raises(placer.errors.ModelError, match="its index says"):
         placer.load_placed(tmp_path / "model")
+
+
+def test_the_gate_of_a_report_sees_what_is_loaded(towers, capsys):
+    """The plan for one GPU keeps 5 KiB, since what nothing uses is on the host; loaded as it is the
+    model takes 7.5 KiB there and more."""
+    asked = ["report", str(towers[0]), "--batch-size", "3", "--devices", "1xGPU:1GiB"]
+    assert main([*asked, "--fail-over", "GPU:0=5KiB"]) == 7
+    assert "if the model is loaded as it is (5.94 KiB of variables" in capsys.readouterr().out
+    assert main([*asked, "--fail-over", "GPU:0=9KiB"]) == 0
