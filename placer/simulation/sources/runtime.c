@@ -39,8 +39,8 @@ const char *cudaGetErrorName(int error) { return error == OUT_OF_MEMORY ? "cudaE
 
 /* cudaDeviceProp of CUDA 12, 1,032 bytes.  Offsets of the fields that Eigen and cub, through which
  * TensorFlow reads it, look at; they follow from the order of the fields in the reference of
- * cudaDeviceProp and the rules of alignment of x86-64.  tests/simulation/test_properties.py shows
- * which of them a running TensorFlow reads. */
+ * cudaDeviceProp and the rules of alignment of x86-64.  tests/simulation/test_environment.py shows
+ * that TensorFlow finds the name, memory and capability of each card. */
 enum {
     AT_NAME = 0, AT_TOTAL_BYTES = 288, AT_SHARED_OF_BLOCK = 296, AT_REGISTERS_OF_BLOCK = 304,
     AT_WARP = 308, AT_THREADS_OF_BLOCK = 320, AT_BLOCK = 324, AT_GRID = 336, AT_CLOCK = 348,
