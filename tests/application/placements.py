@@ -88,5 +88,6 @@ def plan_for(program, placement, **bindings):
         model={"fingerprint": program.fingerprint, "signature": program.signature},
         bindings=bindings,
         control_edges=(),
+        warnings=(),
         rewriting=NO_REWRITING,
     )

@@ -4,7 +4,7 @@
  * result, each as a memref: its address twice, an offset of 0, the sizes and the strides.  An
  * operand that is broadcast has a stride of 0 there.  The number of elements stands before the first
  * memref or behind it.  All of this was read off the launches of ops with known operands
- * (tests/simulation/test_kernels.py runs them).
+ * (tests/simulation/test_computed_kernels.py runs them).
  *
  * Values are computed as long double, which holds all of int64; between floats nothing is. */
 #include "allocator.h"
