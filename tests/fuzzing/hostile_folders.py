@@ -7,6 +7,7 @@ goes through, and none touches what is outside.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
@@ -197,6 +198,15 @@ def link_of_the_index(folder, outside):
     return path
 
 
+@trap("neither a file nor a folder", *ALL)
+def pipe_for_the_index(folder, outside):
+    """Whoever reads it waits for ever."""
+    path = _words(folder, outside)
+    (path / "variables/variables.index").unlink()
+    os.mkfifo(path / "variables/variables.index")
+    return path
+
+
 @trap(options=("--follow-links",))
 def good_cache_of_links(folder, outside):
     """As caches lay models out: every file is a link to a blob."""
@@ -224,11 +234,7 @@ def initialiser_that_writes(folder, outside):
 
 @trap("WriteFile", "verify")
 def creator_that_writes(folder, outside):
-    module = _Words(outside / "words.txt")
-    create = module.table._create_resource
-    module.table._create_resource = lambda: (_writing(outside), create())[1]
-    tf.saved_model.save(module, str(folder / "model"), signatures=module.call)
-    return folder / "model"
+    return _writing_creator(folder, outside)
 
 
 @trap("InitializeTableFromTextFileV2", "verify")
@@ -242,6 +248,89 @@ def constant_in_the_place_of_an_asset(folder, outside):
         for item in meta_graph.object_graph_def.nodes:
             if item.WhichOneof("kind") == "asset":
                 item.constant.operation = "planted"
+    return path
+
+
+def _constant(meta_graph: Any, name: str, text: str) -> None:
+    node = meta_graph.graph_def.node.add(name=name, op="Const")
+    node.attr["dtype"].type = tf.string.as_datatype_enum
+    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(text))
+
+
+@trap("InitializeTableFromTextFileV2", "verify")
+def asset_that_no_loader_feeds(folder, outside):
+    """Loaders look at one of two lists of assets; the constant is in the other."""
+    path = _words_of_before(folder, outside)
+    with _edited(path) as meta_graph:
+        meta_graph.asset_file_def.add(filename="words.txt").tensor_info.name = "other:0"
+        _constant(meta_graph, "other", "")
+        for node in meta_graph.graph_def.node:
+            if node.name == "asset":
+                value = tf.make_tensor_proto(str(outside / "words.txt"))
+                node.attr["value"].tensor.CopyFrom(value)
+    return path
+
+
+@trap("InitializeTableFromTextFileV2", "verify")
+def asset_loaded_as_a_constant(folder, outside):
+    """What is loaded is the constant without a name."""
+    path = _words(folder, outside)
+    with _edited(path) as meta_graph:
+        _constant(meta_graph, "", str(outside / "words.txt"))
+        for item in meta_graph.object_graph_def.nodes:
+            if item.WhichOneof("kind") == "asset":
+                item.registered_name = "tf.TrackableConstant"
+    return path
+
+
+def _writing_creator(folder: Path, outside: Path) -> Path:
+    module = _Words(outside / "words.txt")
+    create = module.table._create_resource
+    module.table._create_resource = lambda: (_writing(outside), create())[1]
+    tf.saved_model.save(module, str(folder / "model"), signatures=module.call)
+    return folder / "model"
+
+
+@trap("WriteFile", "verify")
+def creator_among_dependencies(folder, outside):
+    path = _writing_creator(folder, outside)
+    with _edited(path) as meta_graph:
+        for item in meta_graph.object_graph_def.nodes:
+            for child in [c for c in item.children if c.local_name == "_create_resource"]:
+                item.dependencies.add().CopyFrom(child)
+                item.children.remove(child)
+    return path
+
+
+@trap("WriteFile", "verify")
+def creator_that_is_an_object(folder, outside):
+    """The object has a ``__call__``, which creates the table."""
+    path = _writing_creator(folder, outside)
+    with _edited(path) as meta_graph:
+        nodes = meta_graph.object_graph_def.nodes
+        for child in [c for n in nodes for c in n.children if c.local_name == "_create_resource"]:
+            caller = nodes.add()
+            caller.user_object.identifier = "_generic_user_object"
+            caller.user_object.version.producer = 1
+            caller.children.add(local_name="__call__", node_id=child.node_id)
+            child.node_id = len(nodes) - 1
+    return path
+
+
+@trap("WriteFile", "verify")
+def function_with_attributes(folder, outside):
+    """The good function has the bad one where TensorFlow looks for its own."""
+    path = _two(folder, outside)
+    with _edited(path) as meta_graph:
+        nodes = meta_graph.object_graph_def.nodes
+        found = next(n for n in nodes if {c.local_name for c in n.children} >= {"other"})
+        numbers = {child.local_name: child.node_id for child in found.children}
+        holder = nodes.add()
+        holder.user_object.identifier = "_generic_user_object"
+        holder.user_object.version.producer = 1
+        holder.children.add(local_name="call_preflattened", node_id=numbers["other"])
+        good = nodes[numbers["serving_default"]]
+        good.children.add(local_name="_inference_function", node_id=len(nodes) - 1)
     return path
 
 

@@ -16,7 +16,8 @@ SOME_HARMS = (
 SOME_TRAPS = (
     *("good_vocabulary", "asset_that_climbs", "link_of_an_asset", "good_cache_of_links"),
     *("initialiser_that_writes", "good_beside_a_bad_signature", "good_vocabulary_of_before"),
-    *("other_function_than_the_signature_says", "keras_download"),
+    *("other_function_than_the_signature_says", "keras_download", "pipe_for_the_index"),
+    *("asset_that_no_loader_feeds", "asset_loaded_as_a_constant", "creator_that_is_an_object"),
 )
 
 

@@ -24,6 +24,7 @@ from placer.application.devices.graph_optimisers import (
 )
 from placer.application.running.cluster_runs import local_master
 from placer.application.running.generated_inputs import Array, stand_in_weights
+from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
 from placer.extraction.reading.saved_functions import find_function
 from placer.extraction.reading.signatures import choose_meta_graph
@@ -192,6 +193,8 @@ def run_saved_model(request: RunRequest, which: int) -> Run:
         notes.append(drop_slot_records(path))
         loaded = tf.saved_model.load(str(path), tags=tags, options=options)
     # its function, with weights, called once
+    if not isinstance(loaded.signatures, Mapping):  # the model may call anything so
+        raise ModelError("the signatures of the model are no map of functions")
     exported = loaded.signatures.get(request.signature)
     function = exported or _inner_function(loaded, path, tags, request.signature)
     if not stored:

@@ -55,10 +55,14 @@ def load_one_by_one(
         return loaded
     told = _Told(index, progress or (lambda *_: None))
     prefix = str(folder / PREFIX)
+    chosen = _chosen(saved_model, tags)
     if OBJECT_GRAPH in index.entries:
         _restore_objects(loaded, prefix, index, told)
+    elif len(saved_model.meta_graphs) == 1 and chosen.object_graph_def.nodes:
+        # its attributes may be functions of the model
+        raise ModelError(f"{str(folder)!r}: the checkpoint does not say which object has what")
     else:
-        _restore_graph(loaded, _chosen(saved_model, tags), prefix, told)
+        _restore_graph(loaded, chosen, prefix, told)
     told.done()
     return loaded
 

@@ -21,6 +21,14 @@ _SIGNATURES = "signatures"
 _NOT_CALLED = frozenset({"__call__", "_default_save_signature"})
 """Names of functions that begin like those of TensorFlow's own, and are the user's to call."""
 
+_CALLED = frozenset({"add_slot", "get_slot", "get_slot_names"})
+"""Names of functions that are called while optimizers are restored."""
+
+_TRACE = "trace_"
+"""How names of the traces of a function begin, which are its children."""
+
+_CONSTANT_CLASS = "tf.TrackableConstant"
+
 
 def check_program(request: RunRequest, which: int) -> None:
     """Raises :class:`ModelError` if program ``which`` of a request, a copy of a model's file, would
@@ -54,7 +62,8 @@ def graph_start(ends: Iterable[str], fed: Iterable[str]) -> Start:
 def session_starts(meta_graph: Any, ends: Iterable[str], fed: Iterable[str]) -> list[Start]:
     """Of ``tf.compat.v1.saved_model.load``, which restores weights and runs an initialiser with the
     assets fed, and of a session that runs ``ends`` with the tensors ``fed``."""
-    assets = frozenset(full_tensor(asset.tensor_info.name) for asset in assets_of(meta_graph))
+    listed = meta_graph.asset_file_def or assets_of(meta_graph)  # as loaders choose
+    assets = frozenset(full_tensor(asset.tensor_info.name) for asset in listed)
     signatures = [meta_graph.signature_def[_INIT]] if _INIT in meta_graph.signature_def else []
     initial = [info.name for found in signatures for info in found.outputs.values()]
     for key in _INIT_COLLECTIONS:
@@ -75,14 +84,9 @@ def loaded_starts(meta_graph: Any, signature: str = "") -> list[Start]:
     """Of ``tf.saved_model.load``, which creates and initialises resources and restores their
     state, and of a call of ``signature``, also a function that is none."""
     objects = meta_graph.object_graph_def.nodes
-    run: list[tuple[str, Names | None]] = []
-    for node in objects:
-        for child in node.children:
-            if child.local_name.startswith("_") and child.local_name not in _NOT_CALLED:
-                run += [(name, None) for name in concrete_names(objects, child.node_id)]
-        for saved in node.saveable_objects.values():
-            for number in (saved.save_function, saved.restore_function):
-                run += [(name, None) for name in concrete_names(objects, number)]
+    run: list[tuple[str, Names | None]] = [
+        (name, None) for name in _functions_under(objects, _called_by_loaders(objects))
+    ]
     if signature:
         run += [(name, GIVEN) for name in _called(meta_graph, signature)]
     library = functions_by_name(meta_graph.graph_def)
@@ -91,6 +95,38 @@ def loaded_starts(meta_graph: Any, signature: str = "") -> list[Start]:
         for name, given in dict.fromkeys(run)
         if name in library
     ]
+
+
+def _called_by_loaders(objects: Any) -> Iterator[int]:
+    """The numbers of objects that loading, or restoring, may call or look into.
+
+    A child becomes an attribute of its object: of one that is not the user's it may take the place
+    of TensorFlow's own, such as ``assign`` of a variable.
+    """
+    for node in objects:
+        is_own = node.WhichOneof("kind") != "user_object"
+        for child in (*node.children, *node.dependencies):
+            name = child.local_name
+            if name in _NOT_CALLED or (is_own and name.startswith(_TRACE)):
+                continue
+            if is_own or name.startswith("_") or name in _CALLED:
+                yield child.node_id
+        for saved in node.saveable_objects.values():
+            yield from (saved.save_function, saved.restore_function)
+
+
+def _functions_under(objects: Any, numbers: Iterable[int]) -> Iterator[str]:
+    """The functions that the objects ``numbers`` are, or lead to: an object with a ``__call__`` may
+    stand where a function is called."""
+    pending = list(dict.fromkeys(numbers))
+    seen = set(pending)
+    while pending:
+        number = pending.pop()
+        yield from concrete_names(objects, number)
+        for child in objects[number].children if number < len(objects) else ():
+            if child.local_name != _SIGNATURES and child.node_id not in seen:
+                seen.add(child.node_id)
+                pending.append(child.node_id)
 
 
 def _called(meta_graph: Any, signature: str) -> Iterator[str]:
@@ -105,7 +141,7 @@ def _called(meta_graph: Any, signature: str) -> Iterator[str]:
         number = pending.pop()
         for child in objects[number].children if number < len(objects) else ():
             if child.local_name == signature:
-                yield from concrete_names(objects, child.node_id)
+                yield from _functions_under(objects, [child.node_id])
             elif child.node_id not in seen:
                 seen.add(child.node_id)
                 pending.append(child.node_id)
@@ -123,10 +159,13 @@ def _arguments(meta_graph: Any, function: Any, given: Names | None) -> Sequence[
 def _captured(meta_graph: Any, number: int) -> Names | None:
     objects = meta_graph.object_graph_def.nodes
     kind = objects[number].WhichOneof("kind") if number < len(objects) else None
-    if kind == "asset":
+    registered = objects[number].registered_name if kind else ""
+    if kind == "asset" and not registered:
         return GIVEN
-    if kind != "constant":
-        return None
-    name = objects[number].constant.operation
-    found = [constant_strings(node) for node in meta_graph.graph_def.node if node.name == name]
-    return frozenset(found[0]) if found and found[0] is not None else None
+    if kind != "constant" or registered not in ("", _CONSTANT_CLASS):
+        return None  # what is loaded is not what its kind says
+    name, found = objects[number].constant.operation, None
+    for node in meta_graph.graph_def.node:
+        if node.name == name:
+            found = constant_strings(node)
+    return None if found is None else frozenset(found)

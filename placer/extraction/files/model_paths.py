@@ -32,16 +32,22 @@ def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
 
 
 def require_own_files(folder: Path, *, whole: bool, follow_links: bool) -> None:
-    """Raises :class:`ModelError` for a link in a model's ``folder`` that leads out of it.
+    """Raises :class:`ModelError` for a link in a model's ``folder`` that leads out of it, unless
+    ``follow_links``, and for a pipe or device there, whose reader may wait for ever.
 
     Looks at the ``whole`` folder, or only at what analysis reads.  The folder itself may be
     reached through links.
     """
-    if follow_links or not folder.is_dir():
+    if not folder.is_dir():
         return
     paths = _all_paths(folder) if whole else (folder / name for name in READ_FILES)
     for path in paths:
-        if path.is_symlink() and not is_inside(str(path), folder):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise ModelError(
+                f"{str(path.relative_to(folder))!r} in {str(folder)!r} is neither a file nor a "
+                "folder: a model is not read from a pipe or a device; write it to a file first"
+            )
+        if not follow_links and path.is_symlink() and not is_inside(str(path), folder):
             raise ModelError(
                 f"{str(path.relative_to(folder))!r} in {str(folder)!r} is a link that leads out of "
                 f"the model's folder, to {os.path.realpath(path)!r}: if the folder is of a cache "
