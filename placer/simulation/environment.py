@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cost_models.devices import host_memory_bytes
 from placer.errors import UsageError
+from placer.files import temporary_cache
 from placer.simulation.building import Libraries, build_libraries
 from placer.simulation.cards import SimulatedGpu, read_cards
 
@@ -79,12 +80,32 @@ def child_environment(
 def _changes(
     cards: Sequence[SimulatedGpu], libraries: Libraries, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    preloaded = [*map(str, libraries.paths), *environment.get("LD_PRELOAD", "").split()]
+    preloaded = [*_preloadable(libraries), *environment.get("LD_PRELOAD", "").split()]
     return {
         CARDS: _text(cards),
         "LD_PRELOAD": " ".join(preloaded),
         "XLA_FLAGS": xla_flags(environment.get("XLA_FLAGS", "")),
     }
+
+
+def _preloadable(libraries: Libraries) -> list[str]:
+    """The paths of the libraries without what ends a path in ``LD_PRELOAD``: the loader would look
+    for the rest in the current directory.  A link leads to the user's folder if that has some."""
+    if _is_whole(libraries.folder):
+        return [str(path) for path in libraries.paths]
+    link = Path(temporary_cache("gpus").name) / "lib"
+    if not _is_whole(link):
+        raise UsageError(
+            f"neither {str(libraries.folder)!r} nor {str(link.parent)!r} can stand in LD_PRELOAD, "
+            "which spaces and colons divide: set XDG_CACHE_HOME to a folder without them"
+        )
+    if not link.is_symlink():
+        link.symlink_to(libraries.folder)
+    return [str(link / path.name) for path in libraries.paths]
+
+
+def _is_whole(path: Path) -> bool:
+    return not any(character.isspace() or character == ":" for character in str(path))
 
 
 def xla_flags(own: str) -> str:

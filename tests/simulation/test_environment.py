@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from cost_models.clusters import parse_cluster
 from cost_models.device_names import parse
 from placer.errors import UsageError
 from placer.simulation import environment
+from placer.simulation.building import Libraries
 from placer.simulation.cards import read_cards
 from placer.simulation.environment import xla_flags
 
@@ -155,3 +157,16 @@ def test_flags_of_the_user_stay() -> None:
         "--xla_gpu_autotune_level=4",
         "--xla_gpu_enable_command_buffer=",
     ]
+
+
+def test_a_folder_with_a_space_is_preloaded_through_a_link(tmp_path) -> None:
+    """``LD_PRELOAD`` ends paths at spaces, and the rest would be looked for in the current
+    directory."""
+    folder = tmp_path / "a user's cache" / "lib"
+    folder.mkdir(parents=True)
+    (folder / "libx.so").write_text("x")
+    libraries = Libraries(folder=folder, paths=(folder / "libx.so",))
+    changes = environment._changes((), libraries, {"LD_PRELOAD": "/mine.so"})
+    own, mine = changes["LD_PRELOAD"].split()
+    assert mine == "/mine.so"
+    assert os.path.samefile(own, folder / "libx.so")
