@@ -31,7 +31,7 @@ from placer.application.running.op_effects import (
 )
 from placer.errors import ModelError
 from placer.extraction.files.model_paths import ALLOW_UNSAFE, constant_strings, is_inside
-from placer.extraction.graph_defs.op_definitions import called_functions, decoded
+from placer.extraction.graph_defs.op_definitions import called_functions, decoded, functions_of
 from placer.extraction.graph_defs.protobufs import dtype_number, functions_by_name
 from placer.extraction.graph_defs.pure_ops import PURE_OPS
 from placer.graph.op_types import BRANCHES, CALLS
@@ -133,6 +133,7 @@ class _Reach:
         self.gradients = {g.function_name: g.gradient_func for g in graph_def.library.gradient}
         self.alike = _alike(self.library)
         self.callers: dict[str, list[tuple[str, Any]]] = {}
+        self.called_inside: set[str] = set()
         self.bodies: dict[str, _Body] = {"": _Body(nodes={n.name: n for n in graph_def.node})}
         self.reached: Reached = set()
         self.computed_early = False
@@ -167,17 +168,26 @@ class _Reach:
             for node in function.node_def:
                 self.reached.add((name, node.name))
                 pending += self._calls(name, node)
-            pending += self.alike.get(name, ())
-            if name in self.gradients:
-                pending.append(self.gradients[name])
+            indirect = [
+                n for item in function.signature.attr for n in _named_by(item.default_value)
+            ]
+            indirect += [other for other in self.alike.get(name, ()) if other != name]
+            indirect += [self.gradients[name]] if name in self.gradients else []
+            self.called_inside.update(indirect)
+            pending += indirect
 
     def _calls(self, body: str, node: Any) -> list[str]:
         """The functions that a node calls, and keeps that it does."""
-        names = [called.name for _, called in called_functions(node)]
+        called = [function for _, function in called_functions(node)]
+        names = [function.name for function in called]
         names += [node.op] if node.op in self.library else []
         for name in names:
             self.callers.setdefault(name, []).append((body, node))
-        return names
+        given = [name for function in called for name in _named(function.attr)]
+        if node.op in self.library:
+            given += _named(node.attr)
+        self.called_inside.update(given)
+        return names + given
 
     def harm(self) -> Iterator[tuple[str, str]]:
         """What reached ops do beside computing: (op, what it does)."""
@@ -251,6 +261,8 @@ class _Reach:
 
     def _argument(self, body: str, number: int, seen: set[tuple[str, str]]) -> Names | None:
         """As :meth:`_names`, of what callers pass for the argument of a function."""
+        if body in self.called_inside:  # not by a node that says what it passes
+            return None
         found = [self._passed(*call, number, seen) for call in self.callers.get(body, ())]
         if body == self.start.name:
             arguments = self.start.arguments
@@ -268,6 +280,19 @@ class _Reach:
         if number + offset >= len(inputs):
             return None
         return self._names(body, inputs[number + offset], seen)
+
+
+def _named(attributes: Mapping[str, Any]) -> list[str]:
+    """The functions that attributes of a function name, which it may call."""
+    return [name for value in attributes.values() for name in _named_by(value)]
+
+
+def _named_by(value: Any) -> list[str]:
+    """The functions that a value of an attribute names, with those that these are given."""
+    names = []
+    for function in functions_of(value):
+        names += [function.name, *_named(function.attr)]
+    return names
 
 
 def _targets(value: Any) -> bool:

@@ -78,6 +78,24 @@ def test_a_function_may_stand_for_another(tmp_path, shared):
         require_harmless(graph_def, [Start(ends=["y"])], tmp_path)
 
 
+@pytest.mark.parametrize("is_default", [False, True])
+def test_a_function_may_be_given_another_to_call(tmp_path, is_default):
+    """As an attribute of the call, or by default."""
+    graph_def = _reads(tmp_path / "words")
+    (function,) = graph_def.library.function
+    other = graph_def.library.function.add()
+    other.signature.name = "other"
+    other.node_def.add(name="write", op="WriteFile")
+    call = next(node for node in graph_def.node if node.attr["f"].func.name)
+    function.node_def.add(name="inner", op="StatefulPartitionedCall").attr["f"].placeholder = "g"
+    declared = function.signature.attr.add(name="g", type="func")
+    require_harmless(graph_def, [Start(ends=["y"])], tmp_path)
+    given = declared.default_value if is_default else call.attr["f"].func.attr["g"]
+    given.func.name = "other"
+    with pytest.raises(ModelError, match="in function 'other' writes files"):
+        require_harmless(graph_def, [Start(ends=["y"])], tmp_path)
+
+
 def test_reading_ops_that_are_not_reached_cannot_run(tmp_path):
     """TensorFlow would run them where it computes constants."""
     graph_def = _reads("/elsewhere")
