@@ -29,6 +29,7 @@ from placer.simulation.environment import child_environment
 HERE = Path(__file__).resolve().parent
 LOADERS = ("load_placed", "save_variable_devices", "v1", "tf.saved_model.load")
 DEVICES = "2xT4"
+ASKED: Mapping[str, Any] = {"batch_size": 8, "time_limit": 5}
 MODELS = (
     *("keras_recommender", "keras_trained", "keras_saved_recommender", "keras_saved_classifier"),
     *("tf_keras_recommender", "tf_keras_classifier", "module_users", "module_items"),
@@ -82,7 +83,7 @@ def rows(name: str, folder: Path, packages: Path | None) -> Iterator[tuple[Any, 
             if loader == "load_placed":
                 yield compare(name, "resident in the plan", gpu, resident[gpu], held[gpu][0])
     # as it is, before any plan
-    as_it_is = report_facts(model, untagged)
+    as_it_is = report_facts(model)
     for loader in ("v1", "tf.saved_model.load"):
         held = load(model, loader, untagged)
         planned = as_it_is.devices[loader]
@@ -104,24 +105,17 @@ def write(name: str, folder: Path, packages: Path | None) -> None:
     subprocess.run(command, check=True, env=environment, capture_output=True)
 
 
-def choice(model: Path) -> Mapping[str, Any]:
-    """What is asked of a model beside its devices."""
-    untagged = "hub" in model.name
-    return {"batch_size": 8, "time_limit": 5, **({"tag_set": ","} if untagged else {})}
-
-
 def place(model: Path) -> Plan:
     """A plan that uses both GPUs."""
-    first = placer.place(model, DEVICES, spill="never", **choice(model))
+    first = placer.place(model, DEVICES, spill="never", **ASKED)
     on_gpu = [name for name, device in sorted(first.variables.items()) if device != "CPU:0"]
     pins = {on_gpu[0]: "GPU:1"} if on_gpu else {}
-    return placer.place(model, DEVICES, spill="never", pins=pins, **choice(model))
+    return placer.place(model, DEVICES, spill="never", pins=pins, **ASKED)
 
 
-def report_facts(model: Path, untagged: bool) -> LoadingFacts:
+def report_facts(model: Path) -> LoadingFacts:
     """What a report says of loading the model as it is."""
-    tags = {"tag_set": ","} if untagged else {}
-    facts = placer.report(model, DEVICES, batch_size=8, time_limit=5, **tags).loading
+    facts = placer.report(model, DEVICES, **ASKED).loading
     assert facts is not None
     return facts
 

@@ -39,10 +39,21 @@ def choice_of(model: ModelSource, **given: Any) -> ProgramChoice:
         if name not in ProgramChoice.__annotations__:
             raise unknown_option(name, list(ProgramChoice.__annotations__))
     return ProgramChoice(
-        tag_set=given.get("tag_set") or ",".join(model.get("tags") or ()) or None,
+        tag_set=tag_set_of(model) if given.get("tag_set") is None else given["tag_set"],
         signature=given.get("signature") or model.get("signature") or None,
         outputs=given.get("outputs") or model.get("outputs") or None,
     )
+
+
+def tag_set_of(model: ModelSource) -> str | None:
+    """The tags of the MetaGraph that ``model`` is, comma-separated; ``None`` if it has none because
+    it is no MetaGraph of a SavedModel.
+
+    >>> tag_set_of({"format": "saved_model", "tags": []}), tag_set_of({"tags": []})
+    ('', None)
+    """
+    tags = model.get("tags")
+    return ",".join(tags or ()) if tags or model.get("format") == "saved_model" else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,9 @@ class StoredVariable:
 
     ``name`` is its key in the checkpoint, ``bytes`` what its value takes; values of ``host_only``
     dtypes (int32, strings) stay in host memory wherever the variable is.  A reference variable of
-    TensorFlow 1 is where its node is in every loader (``by_node``).  ``handle`` is the op of
+    TensorFlow 1 is where its node is in every loader (``by_node``).  ``asked`` is the device that
+    an op of the main graph asks for that touches its handle: sessions make the variable there,
+    unless a plan says otherwise.  ``handle`` is the op of
     the flat graph that stands for it, ``""`` where the chosen signature does not use it.  Such a
     variable may have the same values as the used one ``copy_of``; it shares the device of the
     handle ``follows`` where an op of another signature touches both.  ``signatures`` are the other
@@ -23,6 +25,7 @@ class StoredVariable:
     bytes: int
     host_only: bool = False
     by_node: bool = False
+    asked: str = ""
     handle: str = ""
     copy_of: str = ""
     follows: str = ""

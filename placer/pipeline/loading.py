@@ -62,6 +62,11 @@ def loading_facts(
         """Its device where no device of an object is read."""
         return planned(variable) if variable.by_node else default
 
+    def in_session(variable: StoredVariable) -> str:
+        """Its device where ops are placed one by one: a graph without a plan may ask for some."""
+        known = placement is None and variable.asked in {d.name for d in cluster.devices}
+        return variable.asked if known else planned(variable)
+
     tables = sum(stored.held_bytes.values()) + stored.idle_bytes
     used = [variable for variable in variables if variable.handle]
     copies = [variable for variable in variables if variable.copy_of]
@@ -87,7 +92,7 @@ def loading_facts(
             PLACED: loaded,
             POLICY: loaded if stored.objects else _by_device(variables, plain, host),
             PLAIN: _by_device(variables, plain, host),
-            SESSION: _by_device(stored.nodes, planned, host),
+            SESSION: _by_device(stored.nodes, in_session, host),
         },
         unused={v.name: planned(v) for v in stored.unused},
         signatures=dict(sorted(read.items())),

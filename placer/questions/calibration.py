@@ -14,6 +14,7 @@ from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.errors import UsageError
 from placer.extraction import extract
+from placer.extraction.extraction import tag_set_of
 from placer.plan.measured_costs import MeasuredCosts
 from placer.plan.results import Summarised
 from placer.prediction.costs.op_costs import estimate_costs
@@ -173,7 +174,7 @@ def _step(measured: MeasuredCosts) -> MeasuredStep:
         raise UsageError(f"{path} is on another machine, and is not fetched because a file says so")
     found = extract(
         path,
-        tag_set=",".join(model.get("tags") or ()) or None,
+        tag_set=tag_set_of(model),
         signature=model.get("signature") or None,
         outputs=model.get("outputs") or None,
         batch_size=measured.bindings.get("batch_size"),

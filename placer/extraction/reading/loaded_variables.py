@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cost_models.device_names import canonical
 from placer.extraction.graph_defs.op_definitions import attribute, called_function
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import functions_by_name
@@ -164,6 +165,24 @@ def leading_to(name: str, nodes: Mapping[str, Any]) -> list[str]:
     return list(found)
 
 
+def _asked_devices(nodes: Iterable[Any]) -> dict[str, str]:
+    """The device that a variable's handle asks for, or else the first op that reads or assigns it:
+    TensorFlow keeps all of them together (a sharded saver reads the parts of a table on the host).
+    """
+    ordered = list(nodes)
+    handles = {node.name for node in ordered if node.op in VARIABLES - REF_VARIABLES}
+    found: dict[str, str] = {}
+    for node in sorted(ordered, key=lambda node: node.name not in handles):
+        touched = {node.name, *map(op_of, data_inputs(node.input))} & handles
+        try:
+            device = canonical(node.device) if touched and node.device else ""
+        except ValueError:  # a partial name, such as /job:worker
+            continue
+        for name in touched if device else ():
+            found.setdefault(name, device)
+    return found
+
+
 class _Finder:
     """Finds what is stored of one model, and what its program makes of that."""
 
@@ -177,6 +196,7 @@ class _Finder:
             if node.op in VARIABLES:
                 self.handle_of.setdefault(resource_key(node), node.name)
         self.calls = self._calls()
+        self.asked = _asked_devices(meta_graph.graph_def.node)
 
     def find(self) -> StoredVariables:
         """All that is restored."""
@@ -271,6 +291,7 @@ class _Finder:
                 bytes=entry.bytes,
                 host_only=entry.dtype in _HOST_ONLY,
                 by_node=handle in self.nodes and self.nodes[handle].op in REF_VARIABLES,
+                asked=self.asked.get(handle, ""),
                 handle=used,
                 copy_of=copied,
                 follows="" if used else follows.get(handle, ""),

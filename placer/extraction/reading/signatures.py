@@ -48,11 +48,11 @@ def has_graphs(saved_model: Any) -> bool:
 def read_saved_model(saved_model: Any, path: Path, choice: ProgramChoice) -> RawProgram:
     """The program behind one signature of a SavedModel, weights unread.
 
-    As in ``saved_model_cli``, the tag set is ``serve`` and the signature ``serving_default`` unless
-    given (where there is none, the only signature, or the only function); ``tag_set`` is a
-    comma-separated list.  ``outputs`` picks some outputs of the signature by key, or tensors of the
-    main graph by name.  Raises :class:`ModelError` listing what exists where the file has no such
-    tag set, signature or output.
+    Unless given, the tag set is ``serve`` (where there is none, that of the only MetaGraph) and the
+    signature ``serving_default`` (where there is none, the only signature, or the only function);
+    ``tag_set`` is a comma-separated list, empty for a MetaGraph without tags.  ``outputs`` picks
+    some outputs of the signature by key, or tensors of the main graph by name.  Raises
+    :class:`ModelError` listing what exists where the file has no such tag set, signature or output.
     """
     import_core()
     meta_graph = choose_meta_graph(saved_model, path, choice["tag_set"])
@@ -118,11 +118,14 @@ def _absent_weights(meta_graph: Any, path: Path, index: CheckpointIndex) -> Iter
 
 
 def choose_meta_graph(saved_model: Any, path: Path, tag_set: str | None) -> Any:
-    """The MetaGraphDef with exactly the given tags (comma-separated; ``serve`` if not given)."""
-    asked = {tag for tag in (tag_set or DEFAULT_TAG_SET).split(",") if tag}
+    """The MetaGraphDef with exactly the given tags (comma-separated, none in an empty string); if
+    they are not given (``None``) that for ``serve``, else the only one there is."""
+    asked = {tag for tag in (DEFAULT_TAG_SET if tag_set is None else tag_set).split(",") if tag}
     for meta_graph in saved_model.meta_graphs:
         if set(meta_graph.meta_info_def.tags) == asked:
             return meta_graph
+    if tag_set is None and len(saved_model.meta_graphs) == 1:  # as tf.saved_model.load does
+        return saved_model.meta_graphs[0]
     present = [
         repr(",".join(sorted(meta_graph.meta_info_def.tags)))
         for meta_graph in saved_model.meta_graphs

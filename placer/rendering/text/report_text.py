@@ -211,14 +211,17 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     ]
     low, high = format_bytes(memory.low_bytes), format_bytes(memory.high_bytes)
     unsure = "" if memory.validated else "; not validated on GPU"
-    state, metrics = memory.optimizer_state_bytes, memory.metrics_bytes
-    resident = (
-        f"weights {format_bytes(memory.weight_bytes)}, "
-        + (f"optimizer state {format_bytes(state)}, " if state else "")
-        + (f"metrics {format_bytes(metrics)}, " if metrics else "")
-        + (f"tables {format_bytes(memory.table_bytes)}, " if memory.table_bytes else "")
-        + f"constants {format_bytes(memory.constant_bytes)}"
-    )
+    held = {
+        "weights": memory.weight_bytes,
+        "unused variables": memory.bytes_at_peak.get("unused"),  # loaded, and there all the time
+        "optimizer state": memory.optimizer_state_bytes,
+        "metrics": memory.metrics_bytes,
+        "tables": memory.table_bytes,
+        "constants": memory.constant_bytes,
+    }
+    always = ("weights", "constants")
+    shown = {name: size or 0 for name, size in held.items() if size or name in always}
+    resident = ", ".join(f"{name} {format_bytes(size)}" for name, size in shown.items())
     return [
         ("peak", Text.assemble((peak, "bold"), while_running)),
         ("range", f"{low} to {high}, by the order in which the step runs{unsure}"),

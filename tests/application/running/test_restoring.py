@@ -46,6 +46,23 @@ for name, step in model.signatures.items():
 print(json.dumps({"devices": found, "answers": answers, "told": told}))
 """
 
+LOADS_UNTAGGED = """
+import json, sys
+import tensorflow as tf
+import placer
+v1 = tf.compat.v1
+placer.rehearsal_devices(2)
+model = placer.load_placed(sys.argv[1])
+y = model.signatures["default"](x=tf.ones([2, 3]))["y"].numpy().tolist()
+soft = v1.ConfigProto(allow_soft_placement=True)
+with tf.Graph().as_default() as graph, v1.Session(config=soft) as session:
+    v1.saved_model.load(session, [], sys.argv[1])
+    found = {name: graph.get_operation_by_name(name).device[-5:] for name in ("w", "aux")}
+    (output,) = [op for op in graph.get_operations() if op.type == "MatMul"]
+    expected = session.run(output.outputs[0], {"x:0": [[1.0] * 3] * 2}).tolist()
+print(json.dumps({"v1": found, "y": y, "expected": expected}))
+"""
+
 HELD = """
 import json, os, sys
 os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
@@ -223,3 +240,26 @@ def test_the_gate_of_a_report_sees_what_is_loaded(towers, capsys):
     assert main([*asked, "--fail-over", "GPU:0=5KiB"]) == 7
     assert "if the model is loaded as it is (5.94 KiB of variables" in capsys.readouterr().out
     assert main([*asked, "--fail-over", "GPU:0=9KiB"]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resource", [True, False], ids=["resource", "reference"])
+def test_a_module_without_tags_is_placed_and_loaded(resource, tmp_path, capsys):
+    """TensorFlow 1's Hub format has one MetaGraph, of no tags: every command takes it."""
+    folder = tmp_path / "model"
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, [None, 3], "x")
+        w = v1.get_variable("w", [3, 4], use_resource=resource)
+        v1.get_variable("aux", [90, 8], use_resource=resource)
+        signature = v1.saved_model.predict_signature_def({"x": x}, {"y": tf.matmul(x, w)})
+        session.run(v1.global_variables_initializer())
+        builder = v1.saved_model.Builder(str(folder))
+        builder.add_meta_graph_and_variables(session, [], {"default": signature})
+        builder.save()
+    _, plan, placed = placed_beside(folder, pins={"w*": "GPU:1"})
+    plan.save(tmp_path / "plan.json")
+    assert main(["verify", str(placed), str(tmp_path / "plan.json"), "--tag-set", ""]) == 0
+    assert "as planned" in capsys.readouterr().out
+    found = run(LOADS_UNTAGGED, placed)
+    assert found["v1"] == {"w": "GPU:1", "aux": "CPU:0"}
+    assert found["y"] == found["expected"]

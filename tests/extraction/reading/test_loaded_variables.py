@@ -7,11 +7,14 @@ import shutil
 import pytest
 import tensorflow as tf
 
+from cost_models.clusters import parse_cluster
 from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
 from placer.extraction.reading.checkpoint_index import read_index
 from placer.extraction.reading.loaded_variables import restored_handles
 from placer.extraction.reading.loading import load_program
+from placer.pipeline.loading import loading_facts
+from placer.plan.loading import PLAIN, SESSION
 
 v1 = tf.compat.v1
 
@@ -176,3 +179,32 @@ def test_parts_of_a_table_count_what_they_are(tmp_path):
     found = stored(tmp_path / "model")
     assert [v.bytes for v in found.nodes] == [20 * 8 * 4] * 3
     assert len({v.name for v in found.nodes}) == 3
+
+
+def test_a_sharded_saver_reads_parts_of_a_table_on_the_host(tmp_path):
+    """Sessions make a variable where an op asks for that touches it: the parts on the host, what
+    nothing asks for on the GPU.  A plan says otherwise."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        ids = v1.placeholder(tf.int64, [None], "ids")
+        split = v1.fixed_size_partitioner(2)
+        table = v1.get_variable("table", [60, 8], use_resource=True, partitioner=split)
+        w = v1.get_variable("w", [8, 4], use_resource=True)
+        v1.get_variable("average", [60, 8], use_resource=True)
+        y = tf.matmul(tf.nn.embedding_lookup(table, ids), w)
+        session.run(v1.global_variables_initializer())
+        builder = v1.saved_model.Builder(str(tmp_path / "model"))
+        signature = v1.saved_model.predict_signature_def({"ids": ids}, {"y": y})
+        saver = v1.train.Saver(sharded=True)
+        builder.add_meta_graph_and_variables(
+            session, ["serve"], {"serving_default": signature}, saver=saver
+        )
+        builder.save()
+    found = stored(tmp_path / "model")
+    asked = {v.name: v.asked for v in found.nodes}
+    assert asked == {"table/part_0": "CPU:0", "table/part_1": "CPU:0", "w": "", "average": ""}
+    cluster = parse_cluster("2xT4")
+    loaded = loading_facts(found, cluster).devices
+    assert loaded[SESSION] == {"CPU:0": 2 * 30 * 8 * 4, "GPU:0": 256 + 2048}  # whole chunks
+    assert loaded[PLAIN].keys() == {"GPU:0"}
+    placement = {v.handle: "GPU:1" for v in found.nodes if v.handle}
+    assert loading_facts(found, cluster, placement).devices[SESSION].keys() == {"CPU:0", "GPU:1"}

@@ -223,6 +223,29 @@ def test_tag_sets_and_signatures_of_meta_graphs(tmp_path):
     assert load_program(tmp_path / "b.meta").outputs == (("other_sink", "other_sink:0"),)
 
 
+def test_a_meta_graph_without_tags_is_found(tmp_path):
+    """The only MetaGraph is taken whatever its tags are; an empty tag set means no tags at all."""
+    saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
+    meta = saved.meta_graphs.add(graph_def=small_graph().as_graph_def())
+    info = v1.saved_model.build_tensor_info
+    with tf.Graph().as_default():
+        tf.graph_util.import_graph_def(meta.graph_def, name="")
+        y = v1.get_default_graph().get_tensor_by_name("y:0")
+        meta.signature_def["default"].outputs["y"].CopyFrom(info(y))
+    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    for tag_set in (None, ""):
+        program = load_program(tmp_path, tag_set=tag_set)
+        assert (program.signature, program.tags) == ("default", ())
+    # beside another one it has to be asked for
+    served = saved.meta_graphs.add()
+    served.CopyFrom(meta)
+    served.meta_info_def.tags.append("train")
+    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    assert load_program(tmp_path, tag_set="").tags == ()
+    with pytest.raises(ModelError, match="no tag set 'serve'; it has '', 'train'"):
+        load_program(tmp_path)
+
+
 def test_a_damaged_index_is_told(two_signatures, tmp_path):
     """Shapes do not need the index, but a model with a broken one will not load its weights."""
     shutil.copytree(two_signatures, tmp_path / "model")
