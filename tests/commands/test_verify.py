@@ -132,7 +132,7 @@ def test_a_moved_op_exits_8_if_strict_and_is_recorded_if_soft(application, capsy
     assert main(["verify", "m", "plan.json", "--record", "moved.json"]) == 0
     rows = [row for row in Plan.load("moved.json").warnings if row.code == "fallback"]
     assert [(row.count, row.ops) for row in rows] == [(1, ("a",))]
-    assert "from GPU:0 to CPU:0: host_only_kernel" in rows[0]["message"]
+    assert "from GPU:0 to CPU:0: host_only_kernel" in rows[0].message
 
 
 def test_apply_clears_and_rehearses(application, capsys):
