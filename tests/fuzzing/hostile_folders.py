@@ -365,6 +365,24 @@ def good_beside_a_bad_signature(folder, outside):
     return _two(folder, outside)
 
 
+@trap()
+def good_beside_a_debugged_signature(folder, outside):
+    """The other signature has a size that TensorFlow computes, and debugs into a file."""
+    module = _Two(outside)
+
+    @tf.function(autograph=False, input_signature=SIGNATURE)
+    def bad(x):
+        size = raw.DebugIdentity(
+            input=tf.constant(3), tensor_name="x:0", debug_urls=[f"file://{outside}/debug"]
+        )
+        return {"y": x @ module.w + tf.cast(tf.shape(tf.zeros([size]))[0], tf.float32)}
+
+    signatures = {"serving_default": module.good, "other": bad}
+    module.other = bad
+    tf.saved_model.save(module, str(folder / "model"), signatures=signatures)
+    return folder / "model"
+
+
 @trap("WriteFile", "verify")
 def other_function_than_the_signature_says(folder, outside):
     """The graph calls the good function, the object graph has the bad one."""

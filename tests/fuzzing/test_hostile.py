@@ -4,9 +4,11 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from fuzzing.hostile import run, run_trap
+from fuzzing.hostile import Watch, run, run_trap
 from fuzzing.hostile_folders import TRAPS
-from fuzzing.hostile_models import HARMS
+from fuzzing.hostile_models import HARMS, fill
+
+import placer
 
 SOME_HARMS = (
     *(("read_file", "saved_model"), ("table_of_text_file", "graph"), ("python", "saved_model")),
@@ -33,3 +35,20 @@ def test_paths_and_loaders_are_looked_at_and_good_ones_run(warm_process, name):
     """A vocabulary in the model's folder is read, one elsewhere is not."""
     (wanted,) = (item for item in TRAPS if item.name == name)
     assert run_trap(warm_process, wanted, ("place", "apply", "verify")) == []
+
+
+@pytest.mark.parametrize("name", ["good_beside_a_bad_signature", "good_vocabulary"])
+def test_loading_reads_nothing_for_signatures_that_do_not_run(tmp_path, name):
+    """TensorFlow would compute a size out of a file while it imports the other signature."""
+    import tensorflow as tf
+
+    (wanted,) = (item for item in TRAPS if item.name == name)
+    outside = tmp_path / "outside"
+    fill(outside)
+    path = wanted.build(tmp_path, outside)
+    watch = Watch(outside)
+    loaded = placer.load_placed(path)
+    assert watch.seen() == []
+    watch.close()
+    x = tf.ones([2, 4])
+    assert loaded.signatures["serving_default"](x=x)["y"].shape == (2, 4)

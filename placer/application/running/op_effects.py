@@ -57,12 +57,18 @@ FILE_ATTRIBUTES: Mapping[str, str] = {
 }
 """Attributes that name files to read, by op type."""
 
+OWN_DTYPE = "T"
+"""The attribute in which an op says its dtype."""
+
 COMPUTED_EARLY: Mapping[str, str] = {
     **dict.fromkeys(("ReadFile", "MatchingFiles", "GenerateVocabRemapping"), "string"),
     **{"DecodeProtoV2": "string", "EncodeProto": "int32", "ImmutableConst": ""},
+    "DatasetFromGraph": "string",
+    **dict.fromkeys(("DebugIdentity", "DebugNanCount", "DebugNumericSummary"), OWN_DTYPE),
+    **dict.fromkeys(("Copy", "CopyHost"), OWN_DTYPE),
 }
-"""These read files and have no state: they run with the constants of the graph when that is
-imported, whatever is fed later.  The dtype of their first input."""
+"""These read or write files and have no state: they run with the constants of the graph when that
+is imported, whatever is fed later.  The dtype of their first input."""
 
 NO_FILES = ("", "local://")
 BYTES = "bytes://"

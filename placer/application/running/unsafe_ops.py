@@ -24,6 +24,7 @@ from placer.application.running.op_effects import (
     IMPLEMENTS,
     LATER,
     NO_FILES,
+    OWN_DTYPE,
     PASSED,
     SAME,
     STREAMS,
@@ -83,8 +84,8 @@ def require_harmless(graph_def: Any, starts: Iterable[Start], folder: str | Path
 
 
 def disarm(graph_def: Any, reached: Reached) -> bool:
-    """Keeps ops that read files and are not ``reached`` from running when TensorFlow computes
-    constants of a graph that it imports, in place; whether there are any.
+    """Keeps ops that read or write files and are not ``reached`` from running when TensorFlow
+    computes constants of a graph that it imports, in place; whether there are any.
 
     It computes nothing that comes from a ``PlaceholderWithDefault``.  (Without a kernel, an op
     would be refused by sessions, which place every op.)
@@ -111,7 +112,8 @@ def _open(node: Any, nodes: Any, *, in_function: bool) -> None:
         return
     name = f"{node.name}/placer_open"
     added = nodes.add(name=name, op="PlaceholderWithDefault", input=[node.input[0]])
-    added.attr["dtype"].type = dtype_number(dtype)
+    own = dtype == OWN_DTYPE
+    added.attr["dtype"].type = node.attr[dtype].type if own else dtype_number(dtype)
     added.attr["shape"].shape.unknown_rank = True
     node.input[0] = f"{name}:output:0" if in_function else name
 
