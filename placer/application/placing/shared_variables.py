@@ -16,7 +16,7 @@ from placer.application.devices.device_mapping import HOST
 from placer.extraction.graph_defs.flat_nodes import hinted_ops
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.state import resource_key
-from placer.extraction.reading.companions import other_signatures, touched_by
+from placer.extraction.reading.companions import other_signatures, touched_by, touched_in_main
 from placer.extraction.reading.loaded_variables import RESTORES, objects_in_use
 from placer.graph.op_types import CALLS, CONTROL_FLOW, TABLES, VARIABLES
 from placer.graph.program_source import Warning_
@@ -58,8 +58,14 @@ def _place_companions(
     keys: Mapping[str, ResourceKey],
     planned: dict[ResourceKey, str],
 ) -> tuple[Warning_, ...]:
-    """Extends ``planned`` by variables that other signatures touch together with placed ones."""
+    """Extends ``planned`` by variables that other signatures, or ops of the main graph, touch
+    together with placed ones."""
     warnings = []
+    for _, handles in touched_in_main(meta_graph.graph_def):
+        beside = [keys[name] for name in handles if name in keys]
+        devices = [planned[key] for key in beside if key in planned]
+        for key in beside if devices else ():
+            planned.setdefault(key, devices[0])
     others = other_signatures(meta_graph, program.signature)
     for signature, ops in touched_by(program.path, ",".join(program.tags), others):
         for op, handles in ops:

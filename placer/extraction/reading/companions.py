@@ -1,4 +1,4 @@
-"""Variables that one op touches together, in the signatures of a SavedModel."""
+"""Variables that one op touches together, in the signatures and the main graph of a SavedModel."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.reading.saved_functions import INITIALISER_SIGNATURE
-from placer.graph.op_types import ENTERS, LOOPS, SWITCHES, TABLES, VARIABLES
+from placer.graph.op_types import (
+    CALLS,
+    CONTROL_FLOW,
+    ENTERS,
+    LOOPS,
+    SAVERS,
+    SWITCHES,
+    TABLES,
+    VARIABLES,
+)
 from placer.graph.tensor_names import data_inputs, full_tensor
 
 _PASSING = ENTERS | SWITCHES | {"Identity", "RefIdentity"}
@@ -36,6 +45,21 @@ def touched_by(source: Any, tag_set: str, names: list[str]) -> Iterator[tuple[st
         except ModelError:
             continue
         yield name, touched_handles(other.graph_def.node)
+
+
+def touched_in_main(graph_def: Any) -> Touched:
+    """The ops of a main graph that touch two handles or more, with these handles.
+
+    A session places them all, also those that no signature reaches (the update of a weight and its
+    slots).  Savers and calls tie nothing: what they take may lie anywhere.
+    """
+    nodes = sorted(graph_def.node, key=lambda node: not _is_handle(node))
+    free = {node.name for node in nodes if node.op in SAVERS | CALLS | CONTROL_FLOW}
+    return [
+        (op, handles)
+        for op, handles in touched_handles(nodes)
+        if op not in free and len(set(handles)) > 1
+    ]
 
 
 def touched_handles(nodes: Any) -> Touched:

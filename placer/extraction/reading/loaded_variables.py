@@ -25,7 +25,7 @@ from placer.extraction.reading.checkpoint_index import (
     CheckpointIndex,
     declared_tensor,
 )
-from placer.extraction.reading.companions import other_signatures, touched_by
+from placer.extraction.reading.companions import other_signatures, touched_by, touched_in_main
 from placer.extraction.reading.saved_functions import captured_tensors
 from placer.extraction.reading.table_contents import find_tables
 from placer.graph.name_scopes import free_name
@@ -258,15 +258,16 @@ class _Finder:
         return self.handle_of.get(resource_key(node), "") if node is not None else ""
 
     def _followed(self, *found: Iterable[tuple[str, str, Any]]) -> dict[str, str]:
-        """The flat handle beside which an unused one has to be, since an op of another signature
-        touches both."""
+        """The flat handle beside which an unused one has to be, since an op of another signature or
+        of the main graph touches both."""
         unused = {handle for rows in found for handle, _, _ in rows if not self._used(handle)}
         used = {handle for handle in self.calls if self._used(handle)}
         names = {name for handle in unused for name in self.calls.get(handle, ())}
         names &= {name for handle in used for name in self.calls[handle]}
         tags = ",".join(self.program.tags)
         follows: dict[str, str] = {}
-        for _, ops in touched_by(self.path, tags, sorted(names)):
+        others = (ops for _, ops in touched_by(self.path, tags, sorted(names)))
+        for ops in (touched_in_main(self.meta_graph.graph_def), *others):
             for _, handles in ops:
                 beside = [self._used(handle) for handle in handles if self._used(handle)]
                 for handle in handles if beside else ():

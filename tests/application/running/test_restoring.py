@@ -238,7 +238,7 @@ def test_the_gate_of_a_report_sees_what_is_loaded(towers, capsys):
     model takes 7.5 KiB there and more."""
     asked = ["report", str(towers[0]), "--batch-size", "3", "--devices", "1xGPU:1GiB"]
     assert main([*asked, "--fail-over", "GPU:0=5KiB"]) == 7
-    assert "if the model is loaded as it is (5.94 KiB of variables" in capsys.readouterr().out
+    assert "if the model is loaded as it is (5.94 KiB of variables" in capsys.readouterr().err
     assert main([*asked, "--fail-over", "GPU:0=9KiB"]) == 0
 
 
