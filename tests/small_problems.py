@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
@@ -95,6 +96,23 @@ def random_problem(seed: int, *, most_ops: int = 7, spill: str = "never") -> Pla
         host=host,
         spill=spill,
         control_edges=[(0, ops - 1)],
+    )
+
+
+def with_costs(problem: PlacementProblem, seed: int) -> PlacementProblem:
+    """The problem with slower work, a price of messages, and results that the host reads."""
+    rng = random.Random(seed)
+    devices = range(len(problem.device_names))
+    slower = [
+        [rng.choice([0, 0, 1, 4]) if rng.random() < 0.6 else 0 for _ in devices]
+        for _ in problem.op_names
+    ]
+    tensors = range(len(problem.tensors))
+    return replace(
+        problem,
+        slower_bytes=tuple(map(tuple, slower)),
+        message_bytes=rng.choice([0, 1, 3]),
+        fetched=tuple(number for number in tensors if rng.random() < 0.3),
     )
 
 

@@ -17,6 +17,9 @@ class Score:
     """What a placement costs and breaks.
 
     ``transfer_bytes``: every tensor once per device, other than its producer's, that reads it.
+    ``sent_bytes``: the same with what is fetched; in ``messages`` messages, signals of control
+    edges among them.  ``slower_bytes``: what slower work is worth.  ``cost``: ``sent_bytes``,
+    ``message_bytes`` of the problem for every message, and ``slower_bytes``.
     ``load_bytes[moment][device]``: resident plus live plus reserved (transient) bytes; one row
     with no live bytes where the problem has no moments.  ``violations``: one sentence per broken
     constraint, empty for a placement that keeps them all.  ``spilled_bytes``: what the ops on the
@@ -26,6 +29,10 @@ class Score:
     """
 
     transfer_bytes: int
+    sent_bytes: int
+    messages: int
+    slower_bytes: int
+    cost: int
     load_bytes: tuple[tuple[int, ...], ...]
     violations: tuple[str, ...]
     spilled_bytes: int
@@ -51,8 +58,14 @@ def score(problem: PlacementProblem, device_of: Sequence[int]) -> Score:
     load_bytes = tuple(_loads(problem, device_of))
     taken = zip(problem.spill_bytes(), device_of, strict=True)
     spilled = sum(size for size, device in taken if device == problem.host)
+    sent, messages = sends(problem, device_of)
+    slower = slower_bytes(problem, device_of)
     return Score(
         transfer_bytes=transfer_bytes(problem, device_of),
+        sent_bytes=sent,
+        messages=messages,
+        slower_bytes=slower,
+        cost=sent + messages * problem.message_bytes + slower,
         load_bytes=load_bytes,
         violations=(
             *_misplaced(problem, device_of),
@@ -95,6 +108,38 @@ def transfer_bytes(problem: PlacementProblem, device_of: Sequence[int]) -> int:
         tensor.bytes
         * len({device_of[op] for op in tensor.consumers} - {device_of[tensor.producer]})
         for tensor in problem.tensors
+    )
+
+
+def cost(problem: PlacementProblem, device_of: Sequence[int]) -> int:
+    """What a placement costs in bytes: what it sends, and what slower work is worth."""
+    sent, messages = sends(problem, device_of)
+    return sent + messages * problem.message_bytes + slower_bytes(problem, device_of)
+
+
+def sends(problem: PlacementProblem, device_of: Sequence[int]) -> tuple[int, int]:
+    """The bytes of all messages and their number: tensors, of which those that are fetched are read
+    on the host too, and one signal per op that others wait for and device where they do."""
+    fetched = frozenset(problem.fetched)
+    sent = messages = 0
+    for number, tensor in enumerate(problem.tensors):
+        readers = {device_of[op] for op in tensor.consumers}
+        if number in fetched:
+            readers.add(problem.host)
+        receiving = len(readers - {device_of[tensor.producer]})
+        sent += tensor.bytes * receiving
+        messages += receiving
+    waiting: dict[int, set[int]] = {}
+    for before, after in problem.control_edges:
+        waiting.setdefault(before, set()).add(device_of[after])
+    messages += sum(len(devices - {device_of[op]}) for op, devices in waiting.items())
+    return sent, messages
+
+
+def slower_bytes(problem: PlacementProblem, device_of: Sequence[int]) -> int:
+    """What the slower work of all ops is worth where they are."""
+    return sum(
+        costs[device] for costs, device in zip(problem.slower_bytes, device_of, strict=False)
     )
 
 

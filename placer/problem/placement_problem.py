@@ -96,6 +96,12 @@ class PlacementProblem:
 
     ``tables`` are the ops that hold tables of which others read some rows.
 
+    What a placement costs in bytes (:func:`placer.prediction.scoring.cost`): every message, a
+    tensor or the signal of a control edge, once per receiving device, costs its bytes and
+    ``message_bytes``; an op on device d costs ``slower_bytes[op][d]`` (empty: nothing), what its
+    slower work there is worth.  The tensors ``fetched`` are read on the host as well, from outside
+    the program.  Without these fields a placement costs the bytes that it transfers.
+
     Why an op is confined, for :mod:`placer.solving.conflicts.conflict` (``allowed`` and ``group``
     have all of it in them already, and every field may be empty): ``requests`` are what could be
     dropped; ``unconfined`` maps ops to the devices that they could use if nobody had asked for
@@ -135,6 +141,9 @@ class PlacementProblem:
     followers: tuple[int, ...] = ()
     may_follow: tuple[int, ...] = ()
     tables: tuple[int, ...] = ()
+    slower_bytes: tuple[tuple[int, ...], ...] = ()
+    message_bytes: int = 0
+    fetched: tuple[int, ...] = ()
 
     @property
     def beside_host(self) -> list[int]:
@@ -234,7 +243,7 @@ def check(problem: PlacementProblem) -> None:
 
 
 _PER_OP = ("resident_bytes", "temporary_bytes", "seconds", "group", "allowed", "spillable")
-_MAY_BE_PER_OP = ("colocation", "working_set_bytes", "counted")
+_MAY_BE_PER_OP = ("colocation", "working_set_bytes", "counted", "slower_bytes")
 _PER_DEVICE = ("capacity_bytes", "transient_bytes", "bandwidth", "latency")
 _MAY_BE_PER_DEVICE = ("parallel_ops", "occupied")
 
@@ -253,8 +262,11 @@ def _check_lengths(problem: PlacementProblem) -> None:
             found = len(getattr(problem, name))
             if found != number and not (optional and not found):
                 raise UsageError(f"{name} has {found} entries for {number} {noun}")
-    if any(len(row) != devices for row in (*problem.seconds, *problem.bandwidth, *problem.latency)):
-        raise UsageError(f"seconds, bandwidth or latency has a row without {devices} entries")
+    matrices = (problem.seconds, problem.bandwidth, problem.latency, problem.slower_bytes)
+    if any(len(row) != devices for row in chain.from_iterable(matrices)):
+        raise UsageError(
+            f"seconds, bandwidth, latency or slower_bytes has a row without {devices} entries"
+        )
 
 
 def _check_numbers(problem: PlacementProblem) -> None:
@@ -268,6 +280,8 @@ def _check_numbers(problem: PlacementProblem) -> None:
         *problem.resident_bytes,
         *problem.transient_bytes,
         *problem.working_set_bytes,
+        *chain.from_iterable(problem.slower_bytes),
+        problem.message_bytes,
         *(tensor.bytes for tensor in problem.tensors),
         *(size for moment in problem.live_bytes for size in moment.values()),
     ]
@@ -283,6 +297,7 @@ def _check_numbers(problem: PlacementProblem) -> None:
     _check_known("a moment names op", chain.from_iterable(problem.live_bytes), ops)
     _check_known("may_follow or followers name op", (*problem.may_follow, *problem.followers), ops)
     _check_known("tables name op", problem.tables, ops)
+    _check_known("fetched names tensor", problem.fetched, range(len(problem.tensors)))
 
 
 def _check_known(what: str, numbers: Iterable[int], known: range) -> None:
@@ -363,9 +378,10 @@ _WHOLE = (
     "may_follow",
     "tables",
     "parallel_ops",
+    "fetched",
 )
 _ROWS_OF_NUMBERS = ("seconds", "bandwidth", "latency")
-_ROWS_OF_WHOLE = ("allowed", "control_edges")
+_ROWS_OF_WHOLE = ("allowed", "control_edges", "slower_bytes")
 _FLAGS = ("spillable", "occupied", "counted")
 
 
@@ -387,6 +403,7 @@ def _check_kinds(problem: PlacementProblem) -> None:
     ends = chain.from_iterable((tensor.producer, *tensor.consumers) for tensor in tensors)
     _require("a whole number", "a tensor", ends)
     _require("a whole number", "host", [problem.host])
+    _require("a whole number", "message_bytes", [problem.message_bytes])
     _require("true or false", "multicast", [problem.multicast])
     if problem.spill_allowance_bytes is not None:
         _require("a whole number", "spill_allowance_bytes", [problem.spill_allowance_bytes])

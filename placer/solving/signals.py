@@ -18,7 +18,10 @@ _PASSES = 2
 def settle_signals(problem: PlacementProblem, device_of: Sequence[int]) -> tuple[int, ...]:
     """``device_of`` with groups that hold nothing and neither send nor read a byte moved, within
     what they are allowed, to where fewer of their edges cross; bytes and loads stay what they are.
+    Where messages have a price the search has seen to that.
     """
+    if problem.message_bytes:
+        return tuple(device_of)
     empty = [tensor for tensor in problem.tensors if not tensor.bytes]
     signals = [(tensor.producer, consumer) for tensor in empty for consumer in tensor.consumers]
     before: dict[int, list[int]] = {}
@@ -47,6 +50,7 @@ def _idle_groups(problem: PlacementProblem) -> list[list[int]]:
     busy = {op for tensor in sized for op in (tensor.producer, *tensor.consumers)}
     busy |= {op for moment in problem.live_bytes for op in moment}
     busy |= {op for op, size in enumerate(problem.footprint_bytes()) if size}
+    busy |= {op for op, costs in enumerate(problem.slower_bytes) if any(costs)}
     members: dict[int, list[int]] = {}
     for op, group in enumerate(problem.group):
         members.setdefault(group, []).append(op)

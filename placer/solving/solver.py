@@ -101,7 +101,7 @@ def _unspilled(problem: PlacementProblem, hint: Hint) -> Solution | None:
     return Solution(
         status=Status.FEASIBLE,
         device_of=tuple(hint),
-        value=scored.transfer_bytes,
+        value=scored.cost,
         spilled_bytes=scored.spilled_bytes,
         spill_allowance_bytes=problem.asked_spill_bytes(),
     )
@@ -170,12 +170,12 @@ def _solution(problem: PlacementProblem, result: Solution) -> Solution:
         device_of, scored = settled, score(problem, settled)
     if scored.violations:
         raise AssertionError(f"the solver broke a constraint: {scored.violations[0]}")
-    is_optimal = scored.transfer_bytes == result.lower_bound
+    is_optimal = scored.cost == result.lower_bound
     return replace(
         result,
         status=Status.OPTIMAL if is_optimal else result.status,
         device_of=device_of,
-        value=scored.transfer_bytes,
+        value=scored.cost,
         spilled_bytes=scored.spilled_bytes,
     )
 

@@ -5,7 +5,7 @@ there.  All that has to do with a tensor on its device is in one piece, so a pie
 another device never makes the step send more: either the tensor is there already, and is sent once
 less, or it has one place for another.  What decides is, in this order:
 
-1. bytes sent: never more than before;
+1. the cost: never more than before;
 2. devices in use;
 3. messages, tensors and signals, sent;
 4. the highest share of a cap that a device takes.
@@ -99,7 +99,12 @@ def _merge_lightest(
         source, target = lightest
         taken = caps[source] - left[source]
         ops = [op for op, device in enumerate(device_of) if device == source]
-        if taken > left[target] or any(target not in problem.allowed[op] for op in ops):
+        slower = sum(
+            problem.slower_bytes[op][target] - problem.slower_bytes[op][source]
+            for op in (ops if problem.slower_bytes else ())
+        )
+        barred = any(target not in problem.allowed[op] for op in ops)
+        if taken > left[target] or barred or slower > 0:
             return device_of, left
         device_of = tuple(target if device == source else device for device in device_of)
         left[target], left[source] = left[target] - taken, caps[source]
@@ -174,6 +179,7 @@ class _Tidying:
         self.full = full
         self.room = None if room is None else list(room)
         self.units = reduce_to_units(problem)
+        self.message_bytes = problem.message_bytes
         unit_of = self.units.unit_of
         self.device_of = list(self.units.project(device_of))
         self.footprint = np.bincount(
@@ -230,17 +236,20 @@ class _Tidying:
         return np.asarray(self.weights[:, list(piece)].sum(axis=1), np.float64)
 
     def targets(self, piece: Sequence[int], devices: Sequence[int]) -> list[tuple[Rank, int]]:
-        """Where else a piece may go and has room, the best first: bytes saved, messages saved (both
-        negative), and how full that makes the device."""
+        """Where else a piece may go and has room, the best first: the cost and messages saved (both
+        negative), and how full that makes the device.  None costs more."""
         source = self.device_of[piece[0]]
-        saved = dict.fromkeys(devices, (0, 0))
+        costs = [self.units.cost[unit] for unit in piece if any(self.units.cost[unit])]
+        saved = {
+            device: (sum(each[device] - each[source] for each in costs), 0) for device in devices
+        }
         touched = {id(m): m for unit in piece for m in self.messages_of[unit]}
         for message in touched.values():
             pins = (message.producer, *message.consumers)
             for device in {self.device_of[unit] for unit in pins} & saved.keys():
                 size, count = saved[device]
-                saved[device] = size - message.bytes, count - 1
-        allowed = set(devices).difference(self.full) - {source}
+                saved[device] = size - message.bytes - self.message_bytes, count - 1
+        allowed = {device for device in devices if saved[device][0] <= 0} - {source, *self.full}
         for unit in piece:
             allowed &= set(self.units.allowed[unit])
         weight = self.weight(piece)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from placer.prediction.scoring import transfer_bytes
+from placer.prediction.scoring import cost
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines.tasks import DoesNotFitError, Room, accelerators
 from placer.solving.compiled.arrays import Floats, Ints
@@ -41,7 +41,7 @@ def layers(problem: PlacementProblem) -> tuple[int, ...]:
         staged = [each for each in found if each is not None]
         if staged:
             placements = [_with_stages(room, each) for each in staged]
-            return min(placements, key=lambda device_of: transfer_bytes(problem, device_of))
+            return min(placements, key=lambda device_of: cost(problem, device_of))
     raise DoesNotFitError("no stages along the depth of the model fit")
 
 

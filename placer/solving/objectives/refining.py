@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Protocol
 
-from placer.prediction.scoring import busy_seconds, score, transfer_bytes
+from placer.prediction.scoring import busy_seconds, cost, score, transfer_bytes
 from placer.prediction.times.step_time import longest_step_seconds
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.process import clock
@@ -53,7 +53,7 @@ def value_of(problem: PlacementProblem, device_of: Sequence[int]) -> float:
         return longest_step_seconds(problem, device_of)
     if problem.objective == "throughput":
         return max(busy_seconds(problem, device_of))
-    return transfer_bytes(problem, device_of)
+    return cost(problem, device_of)
 
 
 def refine(

@@ -4,19 +4,22 @@ Every rule keeps at least one optimal placement, and every placement of the smal
 expands to one of the larger at the same cost, so bounds and infeasibility carry over.
 
 1. *Pinned.*  Units that may use one and the same device only are on it in every placement.
-2. *After its producer.*  Let u weigh nothing in any row and cost nothing on the host, let u be
-   the only consumer of a net of b bytes from p, and let u be allowed wherever p is.  Moving u from
-   any device to p's saves b (nobody else reads the net there), costs at most the bytes of each
-   other net into u (read on a new device) and at most the bytes of each net out of u (read where
-   u was; counted once).  If b is at least their sum, moving never hurts: u joins p.
+2. *After its producer.*  Let u weigh nothing in any row, let u be the only consumer of a net of b
+   bytes from p, and let u be allowed wherever p is.  Moving u from any device to p's saves b
+   (nobody else reads the net there), costs at most the bytes of each other net into u (read on a
+   new device), at most the bytes of each net out of u (read where u was; counted once), and what u
+   itself costs there beyond the least that it costs anywhere.  If b is at least their sum, moving
+   never hurts: u joins p.
 3. *Before its consumer.*  Let u weigh nothing, as above, and be allowed wherever v is.  Moving u
    to v's device never raises what a net out of u and into v costs (v reads it there for free), and
    saves all bytes of those read by v alone.  It costs at most the bytes of the nets into u and
-   of the nets out of u that v does not read.  If the saving covers that, u joins v.
+   of the nets out of u that v does not read, and what u itself costs more.  If the saving covers
+   that, u joins v.
 4. *Dearer than the incumbent.*  If the nets from u to v and from v to u have more bytes than a
    known placement costs altogether, no better placement separates u and v.
 5. *Isolated.*  A unit without nets and weight can follow any unit that is not allowed more than
-   it; it joins one that it has a control edge or an empty tensor in common with.
+   it if it costs the same everywhere; it joins one that it has a control edge or an empty tensor in
+   common with.
 
 Rules 2, 3 and 5 are applied to many units in one sweep.  That is sound as long as no unit that
 received another one joins a third in the same sweep: what happened elsewhere only merges
@@ -128,21 +131,29 @@ class _Sweep:
         bytes_in = sum(net.bytes for net in into)
         bytes_out = sum(net.bytes for net in out_of)
         for net in into:
-            alone = net.consumers == (unit,)
-            if alone and 2 * net.bytes >= bytes_in + bytes_out and self._may(unit, net.producer):
+            alone, spare = net.consumers == (unit,), 2 * net.bytes - bytes_in - bytes_out
+            if alone and spare >= 0 and self._may(unit, net.producer, spare):
                 yield net.producer
         for consumer in dict.fromkeys(v for net in out_of for v in net.consumers):
             saved = sum(net.bytes for net in out_of if net.consumers == (consumer,))
             missed = sum(net.bytes for net in out_of if consumer not in net.consumers)
-            if saved >= bytes_in + missed and self._may(unit, consumer):
+            spare = saved - bytes_in - missed
+            if spare >= 0 and self._may(unit, consumer, spare):
                 yield consumer
         if not into and not out_of:
-            yield from (other for other in self.tied[unit] if self._may(unit, other))
+            yield from (other for other in self.tied[unit] if self._may(unit, other, 0))
 
-    def _may(self, unit: int, target: int) -> bool:
-        """Whether ``unit`` is allowed wherever ``target`` is, and has not become part of it."""
+    def _may(self, unit: int, target: int, spare: int) -> bool:
+        """Whether ``unit`` is allowed wherever ``target`` is, costs at most ``spare`` more there
+        than at its cheapest, and has not become part of it."""
         root = self.root(target)
-        return root != unit and self.allowed[root] <= self.allowed[unit]
+        if root == unit or not self.allowed[root] <= self.allowed[unit]:
+            return False
+        costs = self.problem.cost[unit]
+        if not any(costs):
+            return True
+        dearest = max((costs[device] for device in self.allowed[root]), default=0)
+        return dearest - min(costs[device] for device in self.allowed[unit]) <= spare
 
 
 def _incident_nets(problem: UnitProblem) -> _Nets:
@@ -156,7 +167,7 @@ def _incident_nets(problem: UnitProblem) -> _Nets:
 
 
 def _weightless(problem: UnitProblem) -> list[bool]:
-    return [
-        not any(row.weights[unit] for row in problem.rows) and not problem.host_cost[unit]
-        for unit in range(problem.unit_count)
-    ]
+    weighed = [0] * problem.unit_count
+    for row in problem.rows:
+        weighed = [a | b for a, b in zip(weighed, row.weights, strict=True)]
+    return [not weight for weight in weighed]

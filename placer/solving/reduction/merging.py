@@ -30,13 +30,20 @@ def merge_units(problem: UnitProblem, root_of: Sequence[int]) -> UnitProblem:
         allowed=with_room(rows, allowed),
         nets=merge_nets(problem.nets, new_of),
         rows=rows,
-        host_cost=_sums(problem.host_cost, new_of, count),
+        cost=_sums_by_device(problem.cost, new_of, count),
         unit_of=tuple(new_of[unit] for unit in problem.unit_of),
         anchor=tuple(anchor),
         ties=tuple(
             dict.fromkeys((new_of[a], new_of[b]) for a, b in problem.ties if new_of[a] != new_of[b])
         ),
     )
+
+
+def _sums_by_device(
+    costs: Sequence[Sequence[int]], new_of: Sequence[int], count: int
+) -> tuple[tuple[int, ...], ...]:
+    columns = [_sums(column, new_of, count) for column in zip(*costs, strict=True)]
+    return tuple(zip(*columns, strict=True))
 
 
 def _sums(values: Sequence[int], new_of: Sequence[int], count: int) -> tuple[int, ...]:

@@ -45,13 +45,10 @@ def largest_quantum(problem: UnitProblem, known: Sequence[int], loss: float) -> 
         (net.bytes, len({known[c] for c in net.consumers} - {known[net.producer]}))
         for net in problem.nets
     ]
-    paid += [
-        (cost, int(device == problem.host))
-        for cost, device in zip(problem.host_cost, known, strict=True)
-    ]
+    paid += [(costs[device], 1) for costs, device in zip(problem.cost, known, strict=True)]
     paid = [(size, times) for size, times in paid if times]
     most = loss * sum(size * times for size, times in paid)
-    sizes = {net.bytes for net in problem.nets} | set(problem.host_cost)
+    sizes = {net.bytes for net in problem.nets}.union(*problem.cost)
     for quantum in sorted(sizes - {0}, reverse=True):
         if sum(size % quantum * times for size, times in paid) <= most:
             return quantum
@@ -62,7 +59,7 @@ def _with_whole_quanta(problem: UnitProblem, quantum: int) -> UnitProblem:
     rounded = replace(
         problem,
         nets=tuple(replace(net, bytes=net.bytes // quantum * quantum) for net in problem.nets),
-        host_cost=tuple(cost // quantum * quantum for cost in problem.host_cost),
+        cost=tuple(tuple(c // quantum * quantum for c in costs) for costs in problem.cost),
         ties=(),
     )
     return merge_units(rounded, range(problem.unit_count))  # which drops nets without bytes
@@ -104,7 +101,7 @@ def _without_sand(problem: UnitProblem) -> UnitProblem:
         for unit in range(problem.unit_count)
         if unit not in in_nets
         and len(problem.allowed[unit]) == problem.device_count
-        and not problem.host_cost[unit]
+        and not any(problem.cost[unit])
         and all(row.weights[unit] <= _GRAIN_SHARE * min(row.capacity) for row in problem.rows)
     ]
     sand = set(grains)

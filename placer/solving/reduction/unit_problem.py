@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 
+OUTSIDE = -1
+"""The anchor of the outside world."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -26,10 +29,12 @@ class UnitProblem:
 
     ``allowed`` has the device numbers of each unit (empty: it fits nowhere), ``unit_of`` the unit
     of each op, ``anchor`` the op of each unit that the others of it follow, ``ties`` the pairs of
-    units that cost nothing to separate but belong together (control edges, empty tensors).
+    units that cost nothing to separate but belong together (control edges, empty tensors).  Where
+    something is fetched, the outside world is a unit on the host without ops, whose anchor is
+    :data:`OUTSIDE`.
 
     A net's ``bytes`` are paid once per device, other than its producer's, that holds a consumer.
-    ``host_cost`` is paid by each unit on ``host``.
+    ``cost[unit][device]`` is paid by the unit on that device.
     """
 
     device_count: int
@@ -37,7 +42,7 @@ class UnitProblem:
     allowed: tuple[tuple[int, ...], ...]
     nets: tuple[ProblemTensor, ...]
     rows: tuple[Row, ...]
-    host_cost: tuple[int, ...]
+    cost: tuple[tuple[int, ...], ...]
     unit_of: tuple[int, ...]
     anchor: tuple[int, ...]
     ties: tuple[tuple[int, int], ...] = ()
@@ -57,7 +62,7 @@ class UnitProblem:
         If ``device_of`` is feasible for the problem this one was reduced from, so is the result,
         and it costs no more.
         """
-        return tuple(device_of[op] for op in self.anchor)
+        return tuple(self.host if op == OUTSIDE else device_of[op] for op in self.anchor)
 
     def alone(self) -> UnitProblem:
         """The problem of the units for themselves, each of which is then its own op."""
@@ -66,11 +71,7 @@ class UnitProblem:
 
     def value(self, device_of_unit: Sequence[int]) -> int:
         """The cost of a placement of the units in bytes."""
-        total = sum(
-            cost
-            for cost, device in zip(self.host_cost, device_of_unit, strict=True)
-            if device == self.host
-        )
+        total = sum(costs[device] for costs, device in zip(self.cost, device_of_unit, strict=True))
         for net in self.nets:
             readers = {device_of_unit[unit] for unit in net.consumers}
             total += net.bytes * len(readers - {device_of_unit[net.producer]})
@@ -131,19 +132,67 @@ def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) 
         rows += _budget_rows(problem, spilled, allowed, spill.budget_bytes)
     clipped = tuple(map(_clip, rows))
     minimise_spill = spill is not None and spill.minimise
-    nets = () if minimise_spill else merge_nets(problem.tensors, unit_of)
-    host_cost = tuple(spilled) if minimise_spill else (0,) * count
-    return UnitProblem(
+    units = UnitProblem(
         device_count=len(problem.device_names),
         host=problem.host,
         allowed=with_room(clipped, allowed),
-        nets=nets,
+        nets=(),
         rows=clipped,
-        host_cost=host_cost,
+        cost=_costs(problem, unit_of, count),
         unit_of=unit_of,
         anchor=_first_ops(unit_of),
         ties=_ties(problem, unit_of),
     )
+    if minimise_spill:
+        on_host = [device == problem.host for device in range(units.device_count)]
+        return replace(units, cost=tuple(tuple(size * on for on in on_host) for size in spilled))
+    if problem.fetched:
+        units, unit_of = _with_outside(units), (*unit_of, count)
+    return replace(units, nets=merge_nets(_messages(problem), unit_of))
+
+
+def _with_outside(units: UnitProblem) -> UnitProblem:
+    """The units, without nets yet, and the outside world as the last of them."""
+    return replace(
+        units,
+        allowed=(*units.allowed, (units.host,)),
+        rows=tuple(replace(row, weights=(*row.weights, 0)) for row in units.rows),
+        cost=(*units.cost, (0,) * units.device_count),
+        anchor=(*units.anchor, OUTSIDE),
+    )
+
+
+def _costs(
+    problem: PlacementProblem, unit_of: Sequence[int], count: int
+) -> tuple[tuple[int, ...], ...]:
+    """Per unit and device, what the slower work of its ops is worth."""
+    costs = [[0] * len(problem.device_names) for _ in range(count)]
+    for unit, row in zip(unit_of, problem.slower_bytes, strict=False):
+        for device, cost in enumerate(row):
+            costs[unit][device] += cost
+    return tuple(map(tuple, costs))
+
+
+def _messages(problem: PlacementProblem) -> list[ProblemTensor]:
+    """All that may be sent with what it costs to send; the outside world is the last op."""
+    outside, fetched = (len(problem.op_names),), frozenset(problem.fetched)
+    found = [
+        ProblemTensor(
+            producer=tensor.producer,
+            consumers=tensor.consumers + outside if number in fetched else tensor.consumers,
+            bytes=tensor.bytes + problem.message_bytes,
+        )
+        for number, tensor in enumerate(problem.tensors)
+    ]
+    if problem.message_bytes:
+        signals: dict[int, list[int]] = {}
+        for before, after in problem.control_edges:
+            signals.setdefault(before, []).append(after)
+        found += [
+            ProblemTensor(producer=op, consumers=tuple(after), bytes=problem.message_bytes)
+            for op, after in signals.items()
+        ]
+    return found
 
 
 def numbered(names: Sequence[Hashable]) -> tuple[int, ...]:
@@ -165,7 +214,10 @@ def _first_ops(unit_of: Sequence[int]) -> tuple[int, ...]:
 
 
 def _ties(problem: PlacementProblem, unit_of: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Pairs of units with a control edge or a tensor without bytes between them."""
+    """Pairs of units with a control edge or a tensor without bytes between them, where it costs
+    nothing to send these."""
+    if problem.message_bytes:
+        return ()
     pairs = [(unit_of[before], unit_of[after]) for before, after in problem.control_edges]
     pairs += [
         (unit_of[tensor.producer], unit_of[consumer])

@@ -66,10 +66,8 @@ class _Descent:
 
     def run(self, deadline: float) -> Placement:
         """The placement once no move saves bytes, or at ``deadline`` (``clock.monotonic()``)."""
-        costs = [bool(nets) for nets in self.nets_of]
-        for unit, cost in enumerate(self.problem.host_cost):
-            costs[unit] = costs[unit] or cost > 0
-        waiting = dict.fromkeys(unit for unit, has_cost in enumerate(costs) if has_cost)
+        both = enumerate(zip(self.nets_of, self.problem.cost, strict=True))
+        waiting = dict.fromkeys(unit for unit, (nets, costs) in both if nets or any(costs))
         while waiting and clock.monotonic() < deadline:
             unit = next(iter(waiting))
             del waiting[unit]
@@ -98,9 +96,9 @@ class _Descent:
         )
 
     def cost(self, unit: int, device: int) -> int:
-        """The bytes of the unit's nets if it were on that device."""
+        """What the unit and its nets would cost if it were on that device."""
         self.device_of[unit] = device
-        sent = self.problem.host_cost[unit] if device == self.problem.host else 0
+        sent = self.problem.cost[unit][device]
         for net in self.nets_of[unit]:
             readers = {self.device_of[reader] for reader in net.consumers}
             sent += net.bytes * len(readers - {self.device_of[net.producer]})
@@ -117,7 +115,7 @@ def _fillings(problem: UnitProblem) -> Iterator[Placement | None]:
         for mode in slow_modes(_clique_weights(problem), _MODES, within_parts=True):
             yield filling.in_segments(np.argsort(mode, kind="stable").tolist())
     yield filling.one_by_one(filling.heaviest_first(), goes_back=True)
-    if any(problem.host_cost):
+    if any(costs[problem.host] for costs in problem.cost):
         yield filling.one_by_one(filling.dearest_first(), goes_back=True)
 
 
@@ -140,7 +138,8 @@ class _Filling:
 
     def dearest_first(self) -> list[int]:
         """The units by what they cost on the host for the room that they take elsewhere."""
-        worth = np.array(self.problem.host_cost, np.float64) / np.maximum(1e-12, self.shares())
+        on_host = [costs[self.problem.host] for costs in self.problem.cost]
+        worth = np.array(on_host, np.float64) / np.maximum(1e-12, self.shares())
         order: list[int] = np.argsort(-worth, kind="stable").tolist()
         return order
 

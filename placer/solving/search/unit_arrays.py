@@ -23,10 +23,9 @@ class Sent(Protocol):
 
 
 def transfer_arrays(problem: UnitProblem) -> Arrays:
-    """The problem of the least transfer: a unit costs bytes on the host, a byte costs one."""
+    """The problem of the least cost: a unit costs bytes on its device, a byte costs one."""
     count = problem.device_count
-    cost = np.zeros((problem.unit_count, count))
-    cost[:, problem.host] = problem.host_cost
+    cost = np.array(problem.cost, np.float64).reshape(problem.unit_count, count)
     alike = np.ones((count, count)) - np.eye(count)
     nets = nets_of(problem.nets, np.ones(len(problem.nets)))
     machine = Devices(capacity_of(problem), 0.0 * alike, alike, np.ones(count, np.bool_), False)

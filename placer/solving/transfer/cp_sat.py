@@ -4,14 +4,14 @@ Data
     U       units, A[u] the devices that unit u may use
     N       nets, each with a producer p, consumers C and b bytes
     R       rows, each with a weight w[u] per unit and a capacity q[d] per device
-    h[u]    what unit u costs on the host
+    c[u,d]  what unit u costs on device d
 
 Variables
     x[u,d]  in {0, 1}: unit u is on device d           (d in A[u])
     z[n,d]  in {0, 1}: net n is sent to device d       (d in A[c] for some consumer c of n)
 
 Minimise
-    sum b[n] z[n,d]  +  sum h[u] x[u,host]
+    sum b[n] z[n,d]  +  sum c[u,d] x[u,d]
 
 Subject to
     (1) sum_d x[u,d] = 1                                for every unit u
@@ -132,7 +132,8 @@ class PlacementModel(UnitModel):
         super().__init__(problem, classes, leading_units(problem, classes, hint))
         self.problem = problem
         self.cost_divisor = divisor_for(
-            sum(net.bytes for net in problem.nets) * problem.device_count + sum(problem.host_cost)
+            sum(net.bytes for net in problem.nets) * problem.device_count
+            + sum(map(max, problem.cost))
         )
         self.z: dict[tuple[int, int], cp_model.IntVar] = {}
         self._send_where_read()
@@ -167,9 +168,10 @@ class PlacementModel(UnitModel):
         divisor = self.cost_divisor
         terms = [self.problem.nets[n].bytes // divisor * sent for (n, _), sent in self.z.items()]
         terms += [
-            cost // divisor * self.x[unit][self.problem.host]
-            for unit, cost in enumerate(self.problem.host_cost)
-            if cost and self.problem.host in self.x[unit]
+            costs[device] // divisor * x
+            for costs, row in zip(self.problem.cost, self.x, strict=True)
+            for device, x in row.items()
+            if costs[device]
         ]
         self.model.minimize(cp_model.LinearExpr.sum([*terms, 0]))
 
@@ -211,7 +213,7 @@ def interchangeable_devices(
         key: tuple[object, ...] = (
             tuple(membership[device]),
             tuple(row.capacity[device] for row in problem.rows),
-            device == problem.host and any(problem.host_cost),
+            tuple([costs[device] for costs in problem.cost]),
             trait(device),
         )
         classes.setdefault(key, []).append(device)

@@ -65,14 +65,14 @@ class CutNetwork:
         self.capacity = np.array([row.capacity for row in problem.rows], np.int64).reshape(-1, 2)
         self.bytes = np.array([net.bytes for net in problem.nets], np.int64)
         self.start, self.pins = ragged([(net.producer, *net.consumers) for net in problem.nets])
-        total = sum(net.bytes for net in problem.nets) + sum(problem.host_cost)
+        total = sum(net.bytes for net in problem.nets) + sum(map(max, problem.cost))
         spare_bits = _SAFE_BITS - total.bit_length() - count.bit_length()
         if spare_bits < 0:
             raise OverflowError(f"costs of {total} bytes in all, too many for {count} units")
         self.scale = 1 << min(_MOST_SCALE_BITS, spare_bits)
         self.most_price = self.scale * (total + 1)
-        self.price = np.zeros((2, count), np.int64)
-        self.price[problem.host] = self.scale * np.array(problem.host_cost, np.int64)
+        costs = np.array(problem.cost, np.int64).reshape(count, 2)
+        self.price = self.scale * np.ascontiguousarray(costs.T)
         self._tails, self._heads, self._arc_bytes, self.node_count = self._arcs(count)
 
     def _arcs(self, count: int) -> tuple[Ints, Ints, Ints, int]:

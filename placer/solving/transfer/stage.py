@@ -173,11 +173,12 @@ def forced_bytes(problem: UnitProblem) -> int:
     With the producer on p, a net is sent to every device but p that is the only one of some
     consumer, and at least once if some consumer may not use p.  The least over the devices of the
     producer bounds the net, and the sum over the nets every placement, since each net is paid for
-    by itself; to that comes what units cost that have the host alone.
+    by itself; to that comes the least that every unit costs on its devices.
     """
     sent = sum(net.bytes * _least_sends(net, problem) for net in problem.nets)
-    on_host = zip(problem.host_cost, problem.allowed, strict=True)
-    return sent + sum(cost for cost, devices in on_host if devices == (problem.host,))
+    units = zip(problem.cost, problem.allowed, strict=True)
+    least = (min((costs[d] for d in devices), default=0) for costs, devices in units if any(costs))
+    return sent + sum(least)
 
 
 def _least_sends(net: ProblemTensor, problem: UnitProblem) -> int:

@@ -44,7 +44,7 @@ def unit_problem(
         allowed=tuple(allowed),
         nets=tuple(ProblemTensor(producer=p, consumers=c, bytes=b) for p, c, b in nets),
         rows=tuple(Row(weights=tuple(w), capacity=tuple(c)) for w, c in rows),
-        host_cost=(0,) * len(allowed),
+        cost=((0,) * len(rows[0][1]),) * len(allowed),
         unit_of=units,
         anchor=units,
     )

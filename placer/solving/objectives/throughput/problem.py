@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from placer.problem.placement_problem import PlacementProblem
@@ -109,7 +109,9 @@ def to_loads(problem: PlacementProblem, spilled: Collection[int] = ()) -> LoadPr
 
     A control edge between units is a stream without bytes: TensorFlow sends a signal.
     """
-    units = reduce_to_units(problem, SpillRules(candidates=frozenset(spilled)))
+    # what is fetched, and what slower work is worth, is no part of these seconds
+    bare = replace(problem, fetched=(), slower_bytes=())
+    units = reduce_to_units(bare, SpillRules(candidates=frozenset(spilled)))
     parallel = problem.parallel_ops or (1,) * units.device_count
     seconds = [[0.0] * units.device_count for _ in units.allowed]
     for times, unit in zip(problem.seconds, units.unit_of, strict=True):
