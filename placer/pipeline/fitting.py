@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from cost_models.byte_sizes import AMPLE_BYTES
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
 from cost_models.devices import Cluster
 from placer.fitting.fitted_step import FitRequest, FittedStep
 from placer.fitting.step_fitting import fit_step
-from placer.pipeline.fitted_placement import FittedPlacement
+from placer.graph.passes.roles import find_roles
+from placer.graph.program_source import Warning_
 from placer.pipeline.formulation import Formulation, formulate
-from placer.pipeline.predicted_placement import over_caps, predict_placement
+from placer.pipeline.predicted_placement import PredictedPlacement, over_caps, predict_placement
 from placer.pipeline.search import find_placement, predict_solution
-from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.workload import Workload
-from placer.plan.plan import Plan
 from placer.solving.caps.overruns import PEAK_OVER_CAP
 from placer.solving.process import clock
 from placer.solving.solution import Solution, Status
@@ -31,6 +30,16 @@ _LOG = logging.getLogger(__name__)
 
 _RELIEFS = (1.25, 1.6, 2.2, 3.2)
 """How much more memory several accelerators are thought to have, tried in this order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedPlacement:
+    """A placement, found for more memory than there is, and what the step becomes with it."""
+
+    formulation: Formulation
+    solution: Solution
+    predicted: PredictedPlacement
+    step: FittedStep
 
 
 def fit_workload(workload: Workload) -> FittedPlacement | None:
@@ -64,13 +73,6 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
         if found.step.fits:
             break
     return best
-
-
-def fitted_plan(fitted: FittedPlacement | None) -> Plan | None:
-    """The plan, if the step fits."""
-    if fitted is None or not fitted.step.fits:
-        return None
-    return assemble_plan(fitted.formulation, fitted.solution, fitted.predicted, fitted)
 
 
 def _relieved(workload: Workload) -> Iterator[Cluster]:
@@ -121,9 +123,38 @@ def _fit(formulation: Formulation, solution: Solution, seconds: float) -> Fitted
 
 
 def _within_caps(solution: Solution) -> Solution:
-    """What is said of the placement once its step keeps all caps: before, it may have been over
-    those that its search had."""
+    """``solution`` without the warning and the conflict of a placement over its caps: the rewritten
+    step keeps them."""
     if solution.status is not Status.UNKNOWN:
         return solution
     warnings = tuple(found for found in solution.warnings if found[0] != PEAK_OVER_CAP)
     return replace(solution, status=Status.FEASIBLE, conflict=None, warnings=warnings)
+
+
+def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator[Warning_]:
+    """Warnings if nothing could be recomputed, or if the nearest step is still over the caps."""
+    if not find_roles(workload.graph).gradients and "recompute" in workload.wanted.fit_means:
+        message = (
+            "the graph computes no gradients, so that nothing waits for a backward pass: there is "
+            "nothing to recompute (--fit recompute)"
+        )
+        yield "nothing_to_recompute", message, ()
+    if fitted is None or fitted.step.fits:
+        return
+    over = ", ".join(f"{n} by {format_bytes(size)}" for n, size in fitted.step.over_bytes.items())
+    limit = workload.wanted.most_slowdown
+    within = "" if limit is None else f" within {limit:.0%} more time"
+    message = f"--fit {workload.wanted.fit} is not enough{within}: the nearest step is over {over}"
+    floors = {
+        name: floor
+        for name, floor in fitted.step.floors.items()
+        if floor.bytes > workload.cluster.device(name).usable_bytes
+    }
+    for name, floor in floors.items():
+        message += f"; {floor.op} alone needs {format_bytes(floor.bytes)} of {name}"
+    if fitted.step.is_cut:
+        message += (
+            f"; the time limit of {workload.wanted.time_limit:g} s ended the search, "
+            "a longer one (--time-limit) may find more"
+        )
+    yield "fit_not_enough", message, tuple(floor.op for floor in floors.values())

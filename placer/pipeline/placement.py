@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from placer.pipeline.fitting import fit_workload, fitted_plan
+from placer.pipeline.fitting import fit_workload
 from placer.pipeline.formulation import Formulation, formulate, restrict
 from placer.pipeline.loading import idle_bytes
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.pipeline.search import find_placement, predict_solution
-from placer.pipeline.solved_plan import assemble_plan
+from placer.pipeline.solved_plan import assemble_plan, fitted_plan
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
 from placer.solving.process import clock

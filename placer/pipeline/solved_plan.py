@@ -13,7 +13,7 @@ from placer import __version__
 from placer.fitting.fitted_step import FittedStep
 from placer.graph.program_source import Warning_
 from placer.graph.rewriting import NO_REWRITING
-from placer.pipeline.fitted_placement import FittedPlacement, fit_warnings
+from placer.pipeline.fitting import FittedPlacement, fit_warnings
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.hints import hint_warnings, hints_apart
 from placer.pipeline.left_over import left_over_warnings
@@ -69,6 +69,13 @@ def assemble_plan(
         tool_version=__version__,
         step=predicted.step if predicted else None,
     )
+
+
+def fitted_plan(fitted: FittedPlacement | None) -> Plan | None:
+    """The plan of a step that was made to fit; ``None`` if it does not."""
+    if fitted is None or not fitted.step.fits:
+        return None
+    return assemble_plan(fitted.formulation, fitted.solution, fitted.predicted, fitted)
 
 
 def _followers(formulation: Formulation, solution: Solution) -> tuple[str, ...]:

@@ -13,10 +13,11 @@ from typing import Any
 
 from cost_models.devices import Cluster
 from placer.errors import NoSolutionError, UsageError
-from placer.pipeline.fitting import fit_workload, fitted_plan
+from placer.pipeline.fitting import fit_workload
 from placer.pipeline.placement import place_together, place_workload
 from placer.pipeline.predicted_placement import predict_seconds
 from placer.pipeline.preparation import decide_strategy, prepare
+from placer.pipeline.solved_plan import fitted_plan
 from placer.pipeline.workload import Workload, read_cluster
 from placer.plan.plan import Plan
 from placer.plan.request import Options, describe_request
