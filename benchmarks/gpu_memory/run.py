@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from placer.pipeline.placement import predict_together
+from placer.pipeline.placement import predict_on_one_device
 from placer.pipeline.workload import read_workload
 from placer.plan.request import read_options
 from placer.prediction.metrics import Metrics
@@ -109,7 +109,7 @@ def predicted(model: Path, folder: Path, batch: int, *outputs: str) -> Metrics:
             )
         loss = "total_loss" if model.stem.startswith(("resnet50_fp", "resnet152")) else "loss"
         options["outputs"] = [*outputs[:-1], loss]
-    return predict_together(read_workload(str(path), CARD, read_options(options))).metrics
+    return predict_on_one_device(read_workload(str(path), CARD, read_options(options))).metrics
 
 
 def word(fit: bool) -> str:

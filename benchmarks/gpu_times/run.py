@@ -28,7 +28,7 @@ from cost_models.devices import DeviceProperties, Efficiency
 from cost_models.gpu_rates import usual_efficiencies
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
-from placer.pipeline.placement import predict_together
+from placer.pipeline.placement import predict_on_one_device
 from placer.pipeline.workload import read_workload
 from placer.plan.request import read_options
 
@@ -157,7 +157,7 @@ def _work(
         model = plain
     wanted = read_options({"batch_size": batch, "outputs": row["fetches"]})
     workload = read_workload(str(model), "V100-32GB", wanted)
-    placement = predict_together(workload).placement
+    placement = predict_on_one_device(workload).placement
     counts: dict[str, tuple[OpCost, int]] = {}
     for name in workload.graph.ops:
         cost = workload.costs[name]

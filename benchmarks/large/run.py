@@ -66,9 +66,9 @@ def cpu_seconds() -> float:
 
 def peak_together(workload: Any) -> int:
     """The peak of the step with everything on one device."""
-    from placer.pipeline.placement import predict_together
+    from placer.pipeline.placement import predict_on_one_device
 
-    peaks = predict_together(workload).metrics.peaks
+    peaks = predict_on_one_device(workload).metrics.peaks
     return max(peak.high_bytes for name, peak in peaks.items() if "GPU" in name)
 
 

@@ -15,7 +15,6 @@ from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import ENTERS, READ_VARIABLE
 from placer.pipeline.workload import Workload
-from placer.plan.request import Options
 from placer.prediction.memory.live_moments import WorkingSet, moment_finder, working_sets
 from placer.prediction.memory.timelines import predict_memory
 from placer.prediction.metrics import MemoryTimeline
@@ -83,18 +82,14 @@ def formulate(workload: Workload) -> Formulation:
 
 def constraints_of(workload: Workload) -> Constraints:
     """Where each op may run, by kernels, colocation and what was asked for."""
-    return restrict(workload.graph, workload.cluster, workload.wanted)
-
-
-def restrict(graph: OpGraph, cluster: Cluster, wanted: Options) -> Constraints:
-    """Where each op of ``graph`` may run on ``cluster``; of shapes, those of constants matter."""
+    graph, wanted = workload.graph, workload.wanted
     asks = wanted.device_function
     if asks is not None:
         ops = {name: replace(op, device=asks(op) or "") for name, op in graph.ops.items()}
         graph = replace(graph, ops=ops)
     return find_constraints(
         graph,
-        cluster,
+        workload.cluster,
         ConstraintOptions(
             pins=wanted.pins,
             pin_types=wanted.pin_types,

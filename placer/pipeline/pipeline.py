@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from placer.pipeline.advice import advise
 from placer.pipeline.model_report import analyse, with_placement
-from placer.pipeline.placement import place_workload, predict_together
+from placer.pipeline.placement import place_workload, predict_on_one_device
 from placer.pipeline.preparation import decide, needs_trials, place_in_parts, prepare
 from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
@@ -58,5 +58,5 @@ def report(source: Any, devices: str | Path | None = None, **options: Unpack[Key
     """
     wanted = read_options(options)
     workload = read_workload(source, devices or REFERENCE_DEVICE, wanted)
-    found = analyse(workload, predict_together(workload))  # everything on one device
+    found = analyse(workload, predict_on_one_device(workload))
     return found if devices is None else with_placement(found, workload, devices)

@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 
 from placer.pipeline.fitting import fit_workload
-from placer.pipeline.formulation import Formulation, formulate, restrict
+from placer.pipeline.formulation import Formulation, constraints_of, formulate
 from placer.pipeline.loading import idle_bytes
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.pipeline.search import find_placement, predict_solution
@@ -38,10 +38,10 @@ def place_workload(
     return with_conflict(plan, solution, deadline) if explains else plan
 
 
-def place_together(workload: Workload) -> Plan:
-    """The plan with every op where it would rather be, without a search: all on the first
-    accelerator, where nothing else is asked for.  Where that breaks caps its status is
-    ``UNKNOWN``, and its figures are what it would take."""
+def place_first_choices(workload: Workload) -> Plan:
+    """The plan without a search: every op is on its first choice, which is the first accelerator
+    unless a kernel or a request rules that out.  Where this breaks caps the status is ``UNKNOWN``,
+    and the figures are what it would take."""
     formulation = formulate(workload)
     predicted = predict_placement(workload, formulation.constraints.first_choice)
     devices = {device.name: number for number, device in enumerate(workload.cluster.devices)}
@@ -54,14 +54,13 @@ def place_together(workload: Workload) -> Plan:
     return assemble_plan(formulation, solution, predicted)
 
 
-def predict_together(workload: Workload) -> PredictedPlacement:
-    """A step with everything on one device, feeds and host-only kernels aside, whatever else is
-    asked for."""
+def predict_on_one_device(workload: Workload) -> PredictedPlacement:
+    """A step with everything on the first accelerator but feeds and host-only kernels; pins, groups
+    and device strings are ignored."""
     free = replace(workload.wanted, pins={}, pin_types={}, keep_together=(), clear_devices=True)
     idle = idle_bytes(workload.extraction.stored, workload.cluster)
-    graph = workload.graph.with_idle(idle)
-    first_choice = restrict(graph, workload.cluster, free).first_choice
-    return predict_placement(workload.with_graph(graph), first_choice)
+    workload = workload.with_graph(workload.graph.with_idle(idle))
+    return predict_placement(workload, constraints_of(replace(workload, wanted=free)).first_choice)
 
 
 def with_conflict(plan: Plan, solution: Solution, deadline: float) -> Plan:

@@ -318,12 +318,12 @@ class _Choice:
         slope = (whole - half) / (size - size // 2)
         found = int(size // 2 + (cap - half) / slope) if slope > 0 else 0
         for guess in (found, int(0.95 * found), int(0.8 * found)):
-            if 0 < guess < size and self.program.together(first, guess).fits:
+            if 0 < guess < size and self.program.on_one_device(first, guess).fits:
                 yield f"a batch of {guess}: {AS_IT_IS}"
                 return
 
     def _need(self, device: str, size: int) -> int:
-        return self.program.together(device, size).need_bytes[device]
+        return self.program.on_one_device(device, size).need_bytes[device]
 
     def _faster_links(self, step: float) -> Iterator[str]:
         """The way that would be the fastest of those that fit if links were faster."""

@@ -14,7 +14,7 @@ from typing import Any
 from cost_models.devices import Cluster
 from placer.errors import NoSolutionError, UsageError
 from placer.pipeline.fitting import fit_workload
-from placer.pipeline.placement import place_together, place_workload
+from placer.pipeline.placement import place_first_choices, place_workload
 from placer.pipeline.predicted_placement import predict_seconds
 from placer.pipeline.preparation import decide_strategy, prepare
 from placer.pipeline.solved_plan import fitted_plan
@@ -104,11 +104,11 @@ class AutoProgram:
             self.known[size] = prepare(self.source, self.devices, wanted)
         return self.known[size]
 
-    def together(self, device: str, size: int | None = None) -> Built:
+    def on_one_device(self, device: str, size: int | None = None) -> Built:
         """Everything on one accelerator, fits or not."""
         whole = self.whole(size)
         alone = replace(whole, cluster=group_alone(whole.cluster, [device]))
-        return self._built(place_together(alone), alone)
+        return self._built(place_first_choices(alone), alone)
 
     def place(self, cluster: Cluster, **changes: Any) -> Built:
         """What a search finds for some of the devices, with options changed.

@@ -83,7 +83,7 @@ class Ways:
         for name in cluster.workers:
             like[name] = kinds.setdefault(_kind(cluster, name), name)
             if like[name] not in self.alone:
-                self.alone[name] = program.together(name)
+                self.alone[name] = program.on_one_device(name)
         works = {name: _work(self.alone[kind], kind) for name, kind in like.items()}
         self.shares = [
             _loads(built, kind, cluster.device(kind)) for kind, built in self.alone.items()
@@ -179,7 +179,7 @@ class Ways:
         """
         alone, pieces = group_alone(self.cluster, [self.fastest]), 2
         while pieces <= min(size, MOST_PARTS):
-            piece = self.program.together(self.fastest, math.ceil(size / pieces))
+            piece = self.program.on_one_device(self.fastest, math.ceil(size / pieces))
             if piece.fits:
                 asked = StrategyRequest(kind=MICRO_BATCHES, parts=pieces)
                 found = self.program.divided(asked, alone)

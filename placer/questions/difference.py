@@ -10,7 +10,7 @@ from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.pipeline.model_report import analyse
 from placer.pipeline.pipeline import REFERENCE_DEVICE
-from placer.pipeline.placement import predict_together
+from placer.pipeline.placement import predict_on_one_device
 from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
@@ -84,7 +84,7 @@ def diff_models(before: Any, after: Any, **options: Unpack[Keywords]) -> Differe
     :func:`placer.pipeline.pipeline.report`."""
     wanted = read_options(options)
     works = [read_workload(source, REFERENCE_DEVICE, wanted) for source in (before, after)]
-    reports = [analyse(work, predict_together(work)) for work in works]
+    reports = [analyse(work, predict_on_one_device(work)) for work in works]
     first, second = (work.graph for work in works)
     return Difference(
         kind="models",
