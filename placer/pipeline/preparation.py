@@ -12,13 +12,7 @@ from placer.errors import NoSolutionError, UsageError
 from placer.extraction.division.division import Division
 from placer.pipeline.placement import place_workload
 from placer.pipeline.table_splits import decide_splits
-from placer.pipeline.workload import (
-    Workload,
-    cost_program,
-    extract_program,
-    read_cluster,
-    require_known_shapes,
-)
+from placer.pipeline.workload import Workload, read_cluster, read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import Options, describe_request
 from placer.strategies.requests import (
@@ -68,15 +62,8 @@ def prepare(source: Any, devices: str | Path, wanted: Options) -> Workload:
     Raises what :func:`placer.pipeline.pipeline.place` raises.
     """
     cluster = read_cluster(devices, wanted)
-    return _prepare_on(source, cluster, wanted, _division(source, cluster, wanted))
-
-
-def _prepare_on(
-    source: Any, cluster: Cluster, wanted: Options, division: Division | None = None
-) -> Workload:
-    extraction = extract_program(source, wanted, division)
-    require_known_shapes(extraction)
-    return cost_program(source, extraction, cluster, wanted)
+    division = _division(source, cluster, wanted)
+    return read_workload(source, cluster, wanted, division, needs_shapes=True)
 
 
 def _division(source: Any, cluster: Cluster, wanted: Options) -> Division | None:
@@ -99,7 +86,8 @@ def _place_tower(
     if wanted.batch_size is None:
         raise UsageError(f"--strategy {asked} divides the batch: say how large it is: --batch-size")
     part = replace(wanted, strategy=None, batch_size=-(-wanted.batch_size // (asked.parts or 1)))
-    plan = place_workload(_prepare_on(source, group_alone(cluster, group), part))
+    alone = group_alone(cluster, group)
+    plan = place_workload(read_workload(source, alone, part, needs_shapes=True))
     if not plan.fits:
         raise NoSolutionError(
             f"--strategy {asked}: one tower of {part.batch_size} examples was not found to fit "
@@ -123,11 +111,11 @@ def place_in_parts(source: Any, devices: str | Path, wanted: Options) -> Plan:
         read_strategy(wanted.strategy or ""),
         read_cluster(devices, wanted),
         wanted.batch_size,
-        lambda strategy: try_placing(source, devices, replace(wanted, strategy=strategy)),
+        lambda strategy: place_without_advice(source, devices, replace(wanted, strategy=strategy)),
     )
 
 
-def try_placing(source: Any, devices: str | Path, wanted: Options) -> Plan:
-    """The plan for one way to run the batch, without a word on why if nothing fits."""
+def place_without_advice(source: Any, devices: str | Path, wanted: Options) -> Plan:
+    """The plan for one way to run the batch; if nothing fits, it does not say why."""
     plan = place_workload(prepare(source, devices, wanted))
     return replace(plan, request=describe_request(devices, wanted))

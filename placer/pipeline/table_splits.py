@@ -18,14 +18,7 @@ from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.errors import ModelError
 from placer.pipeline.placement import place_workload
-from placer.pipeline.workload import (
-    Workload,
-    cost_program,
-    extract_program,
-    read_cluster,
-    require_known_shapes,
-)
-from placer.plan.plan import Plan
+from placer.pipeline.workload import Workload, read_cluster, read_workload
 from placer.plan.request import AUTO, NEVER, Options, format_splits
 from placer.prediction.memory.allocator import MOST_PADDING_BYTES
 
@@ -44,9 +37,7 @@ def decide_splits(source: Any, devices: str | Path, wanted: Options) -> Options:
         return wanted
     cluster = read_cluster(devices, wanted)
     whole = replace(wanted, split_tables=NEVER)
-    extraction = extract_program(source, whole)
-    require_known_shapes(extraction)
-    sizes = too_large(cost_program(source, extraction, cluster, whole))
+    sizes = too_large(read_workload(source, cluster, whole, needs_shapes=True))
     if not sizes or not isinstance(source, str | os.PathLike):
         return whole  # of a program in memory, the conflict says what is too large
     largest = _largest(cluster)
@@ -57,16 +48,18 @@ def decide_splits(source: Any, devices: str | Path, wanted: Options) -> Options:
         asked = replace(wanted, split_tables=format_splits(counts))
         _LOG.info("trying %s", asked.split_tables)
         seconds = wanted.time_limit / len(_FACTORS)
+        trial = replace(asked, time_limit=seconds, fit="", max_slowdown=None)  # the step as it is
         try:
-            plan = _try(source, cluster, replace(asked, time_limit=seconds))
+            plan = place_workload(read_workload(source, cluster, trial))
         except ModelError:  # more parts than rows
             if best is None:
                 raise
             break
-        rank = not plan.fits, sum(d.spilled_bytes or 0 for d in plan.devices), _transfer(plan)
+        spilled = sum(device.spilled_bytes or 0 for device in plan.devices)
+        rank = not plan.fits, spilled, plan.metrics.transfer_bytes or 0
         if best is None or rank < best[0]:
             best = rank, asked
-        if plan.fits and not rank[1]:
+        if plan.fits and not spilled:
             break
     assert best is not None
     return best[1]
@@ -93,13 +86,3 @@ def _largest(cluster: Cluster) -> int:
     """What the largest accelerator can hold; 0 without one."""
     sizes = [d.usable_bytes for d in cluster.devices if d.type != "CPU"]
     return max(sizes, default=0)
-
-
-def _try(source: Any, cluster: Cluster, wanted: Options) -> Plan:
-    plain = replace(wanted, fit="", max_slowdown=None)  # the step as it is
-    extraction = extract_program(source, plain)
-    return place_workload(cost_program(source, extraction, cluster, plain))
-
-
-def _transfer(plan: Plan) -> int:
-    return plan.metrics.transfer_bytes or 0

@@ -65,31 +65,22 @@ class Workload:
         return replace(self, wanted=wanted, cluster=read_cluster(devices, wanted))
 
 
-def read_workload(source: Any, devices: str | Path, wanted: Options) -> Workload:
-    """The workload of ``source`` as it is: shapes may be unknown, the batch is not divided.
+def read_workload(
+    source: Any,
+    devices: str | Path | Cluster,
+    wanted: Options,
+    division: Division | None = None,
+    *,
+    needs_shapes: bool = False,
+) -> Workload:
+    """The workload of ``source`` with its shapes bound, its batch divided by ``division``.
 
-    Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
-    read.
+    Raises :class:`UsageError` for a wrong request, :class:`ModelError` if the model cannot be read,
+    :class:`ShapeError` if it ``needs_shapes`` and too many are unknown.
     """
-    cluster = read_cluster(devices, wanted)
-    return cost_program(source, extract_program(source, wanted), cluster, wanted)
-
-
-def read_cluster(devices: str | Path, wanted: Options) -> Cluster:
-    """The cluster that ``devices`` describes, under the caps and the reserve of ``wanted``.
-
-    Raises :class:`UsageError` for an unknown device or a size that cannot be read.
-    """
-    try:
-        return parse_cluster(str(devices), wanted.max_memory, wanted.reserve)
-    except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
-
-
-def extract_program(source: Any, wanted: Options, division: Division | None = None) -> Extraction:
-    """The flat graph of ``source`` with its shapes bound, its batch divided."""
+    cluster = devices if isinstance(devices, Cluster) else read_cluster(devices, wanted)
     _LOG.info("reading the model")
-    return extract(
+    extraction = extract(
         source,
         tag_set=wanted.tag_set,
         signature=wanted.signature,
@@ -102,6 +93,20 @@ def extract_program(source: Any, wanted: Options, division: Division | None = No
         division=division,
         splits=wanted.splits,
     )
+    if needs_shapes:
+        require_known_shapes(extraction)
+    return cost_program(source, extraction, cluster, wanted)
+
+
+def read_cluster(devices: str | Path, wanted: Options) -> Cluster:
+    """The cluster that ``devices`` describes, under the caps and the reserve of ``wanted``.
+
+    Raises :class:`UsageError` for an unknown device or a size that cannot be read.
+    """
+    try:
+        return parse_cluster(str(devices), wanted.max_memory, wanted.reserve)
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
 
 
 def require_known_shapes(extraction: Extraction) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.fixes import PlacedFix, placed_fixes, placements_of
 from placer.pipeline.placement import place_workload
-from placer.pipeline.preparation import try_placing
+from placer.pipeline.preparation import place_without_advice
 from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
 from placer.questions.explanation import reopen
@@ -56,7 +56,7 @@ def fewest_pieces(
     """
     wanted = read_options(options)
     return fewest_parts(
-        lambda pieces: try_placing(build(pieces), devices, wanted),
+        lambda pieces: place_without_advice(build(pieces), devices, wanted),
         most,
         devices=str(devices),
         advice="add devices, raise a cap, or allow more pieces (most=)",
