@@ -196,14 +196,14 @@ class PlacementProblem:
         """The problem that a networkx graph poses: which device for each of its nodes?
 
         The attributes that are read, and what they are without being given, are those of
-        :mod:`placer.questions.networkx_problems`; ``devices``, ``max_memory`` and ``reserve`` are
+        :mod:`placer.problem.networkx_problems`; ``devices``, ``max_memory`` and ``reserve`` are
         as for :func:`placer.place`.  Without ``devices`` the graph must come from
         :meth:`to_networkx`.
 
         Raises :class:`~placer.errors.UsageError` for a graph with a cycle or without directions,
         for devices that cannot be read, and for an attribute that makes no sense.
         """
-        from placer.questions.networkx_problems import document_of
+        from placer.problem.networkx_problems import document_of
 
         try:
             document = document_of(
@@ -225,7 +225,7 @@ class PlacementProblem:
 
         Raises :class:`~placer.errors.UsageError` if two ops have the same name.
         """
-        from placer.questions.networkx_problems import graph_of
+        from placer.problem.networkx_problems import graph_of
 
         return graph_of(asdict(self))
 
