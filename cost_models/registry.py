@@ -94,15 +94,6 @@ def has_rule(op_type: str) -> bool:
     return op_type in _RULES
 
 
-def is_modelled(op_type: str) -> bool:
-    """Is ``op_type`` costed by a rule or free on purpose?
-
-    >>> is_modelled("MatMul"), is_modelled("Reshape"), is_modelled("MyOp")
-    (True, True, False)
-    """
-    return has_rule(op_type) or free_category(op_type) is not None
-
-
 def op_cost(info: OpInfo) -> OpCost:
     """The cost of one execution of the op.
 

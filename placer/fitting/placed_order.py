@@ -15,8 +15,9 @@ from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import NO_REWRITING
 from placer.prediction.orders.possible_steps import predict_peak_ranges
 
-FREE, FIT, LEAST = ORDERS = ("free", "fit", "memory")
-"""For memory no edges; those that the caps need; those for low peaks."""
+FREE, FIT = "free", "fit"
+"""Orders without edges for memory, and with those that the caps need (the third, ``"memory"``, has
+those for low peaks)."""
 
 _ROOM = 1.005
 """Share of the low order's own peak that may be in use without caps."""
@@ -31,7 +32,7 @@ def edges_of_placement(
     order: str,
 ) -> tuple[ControlEdge, ...]:
     """The control edges that ``placement`` needs: those of a pipeline, where the batch is in
-    pieces, and those for memory; ``order`` is one of :data:`ORDERS`.
+    pieces, and those for memory, by ``order``.
 
     Those that it was ``searched_with`` are a last resort: they may join ops of two devices, which
     takes a signal between them.

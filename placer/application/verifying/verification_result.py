@@ -29,19 +29,6 @@ OP_CODES = {
 }
 """Why an op did not run where it was asked to; ``colocated_with`` is followed by ``:NAME``."""
 
-TRANSFER_CODES = {
-    "fed": "its readers there are replaced by a fed value",
-    "not_planned": "it belongs to an output that the plan leaves out and the call computes",
-    "returned": "an output stays where it is until the caller reads it",
-    "inside_control_flow": "it belongs to a lowered loop or branch",
-    "replicated": "TensorFlow copies small constants to every host that reads them",
-    "removed_by_optimiser": "graph optimisation does without it",
-    "added_by_optimiser": "graph optimisation sends it instead of others",
-    "off_device": "its producer or a reader did not run where it was asked to",
-    UNEXPLAINED: "no known reason",
-}
-"""Why a transfer was predicted and not seen, or seen and not predicted."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRow:
@@ -60,7 +47,7 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferRow:
-    """One tensor sent to one device, with a code of ``TRANSFER_CODES`` where prediction and
+    """One tensor sent to one device, with a code (``docs/application.md``) where prediction and
     observation differ.  ``kind`` is ``data``, ``feed``, ``fetch`` or ``control``."""
 
     tensor: str
