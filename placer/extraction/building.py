@@ -151,7 +151,7 @@ class GraphBuilder:
         inputs: tuple[TensorProperties, ...],
         outputs: tuple[TensorProperties, ...],
     ) -> OpInfo:
-        """What cost rules see of a node; ops that are alike in all of it have one object."""
+        """Returns a node as cost rules see it; ops that are alike in it share one object."""
         attributes = self.attributes_of.of(node, content)
         alike = id(attributes), id(outputs), *map(id, inputs)
         if alike not in self.infos:

@@ -1,4 +1,4 @@
-"""What was found in a model."""
+"""The result of reading a model."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def _roots(graph: OpGraph) -> Iterator[str]:
 
 
 def describe(program: FlatProgram) -> ModelSource:
-    """What a plan says about its model."""
+    """Returns the description of the model that a plan keeps."""
     found: ModelSource = {
         "path": program.path,
         "format": program.source_format,

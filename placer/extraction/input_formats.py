@@ -1,4 +1,4 @@
-"""What a program can be read from: kinds of files, and kinds of objects in this process.
+"""The sources of a program: kinds of files, and kinds of objects in this process.
 
 A kind is two functions in a module of :mod:`placer.extraction.reading` and one line below: whether
 it is a program of this kind, and the :class:`~placer.extraction.graph_defs.program.RawProgram` in

@@ -70,15 +70,15 @@ _LOSSES = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropy
 
 
 class Sharing(NamedTuple):
-    """Of every output, the input whose buffer it is and those it may be written over: what
-    :func:`shared_input` and :func:`overwritten_inputs` say."""
+    """For every output the input whose buffer it shares and those that it may overwrite: the
+    answers of :func:`shared_input` and :func:`overwritten_inputs`."""
 
     shared: tuple[int | None, ...]
     overwritten: tuple[tuple[int, ...], ...]
 
 
 def find_sharing(info: OpInfo) -> Sharing:
-    """What the outputs of one op share with its inputs."""
+    """Returns the buffers that the outputs of one op share with its inputs."""
     numbers = range(len(info.outputs))
     return Sharing(
         shared=tuple([shared_input(info, output) for output in numbers]),
@@ -87,7 +87,7 @@ def find_sharing(info: OpInfo) -> Sharing:
 
 
 def sharing_of(graph: OpGraph) -> list[Sharing]:
-    """What every op of a graph shares, in graph order (ask with :meth:`OpGraph.ask_once`)."""
+    """Returns the sharing of every op, in graph order (ask with :meth:`OpGraph.ask_once`)."""
     return ask_once(find_sharing, graph.infos)
 
 

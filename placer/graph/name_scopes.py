@@ -37,7 +37,7 @@ def piece_of(name: str) -> int | None:
 
 
 def name_in_pieces(name: str) -> str:
-    """What the op ``name`` of one piece and its twins in the others are called alike.
+    """Returns one name for the op ``name`` of a piece and its twins in the others.
 
     >>> name_in_pieces("encoder/piece_3/dense/MatMul")
     'encoder/piece/dense/MatMul'
@@ -93,7 +93,7 @@ class ScopeTree:
         return "/".join(reversed(parts))
 
     def sums(self, amounts: Sequence[int]) -> list[int]:
-        """Of an amount per op the sum in every scope, those further in included."""
+        """Sums a per-op amount over every name scope, nested scopes included."""
         found = [0] * len(self.names)
         for scope, amount in zip(self.scope_of, amounts, strict=True):
             found[scope] += amount

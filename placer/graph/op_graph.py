@@ -130,7 +130,7 @@ class OpGraph:
         return found
 
     def ask_once(self, function: Callable[[OpGraph], Answer]) -> Answer:
-        """What ``function`` says of this graph, which does not change."""
+        """Returns the answer of ``function`` for this graph, which is computed once."""
         if function not in self._answers:
             self._answers[function] = function(self)
         return cast(Answer, self._answers[function])
@@ -141,7 +141,7 @@ class OpGraph:
 
     @cached_property
     def infos(self) -> tuple[OpInfo, ...]:
-        """What cost rules see of every op, in graph order."""
+        """The view that cost rules have of every op, in graph order."""
         return tuple([op.info for op in self.ops.values()])
 
     @cached_property

@@ -40,7 +40,7 @@ class ModelSource(TypedDict, total=False):
 
 
 class Access(TypedDict):
-    """What a model out of a file may do beside being read: run Python and touch files of others,
+    """Permissions of a model out of a file beside being read: run Python and touch files of others,
     and lead out of its folder by links."""
 
     allow_unsafe: bool
@@ -48,7 +48,7 @@ class Access(TypedDict):
 
 
 class Bindings(TypedDict, total=False):
-    """What unknown dimensions were bound to; of a name in ``dims`` there is its ``size``, and the
+    """The sizes that unknown dimensions were bound to; a name in ``dims`` has its ``size``, and the
     axes (``of``) that it was given to; ``ragged`` are rows and mean lengths of ragged and sparse
     inputs."""
 

@@ -93,7 +93,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewriting:
-    """What is cloned and swapped, each op once, in the order in which it runs.
+    """The ops that are cloned and swapped, each once, in the order in which they run.
 
     ``late_readers`` maps ops of the graph to the ops of which they read the late values.
     ``released`` are joins of gradients (``IdentityN``) whose readers read its inputs instead, so
@@ -146,7 +146,7 @@ class Rewriting:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Rewriting:
-        """What :meth:`to_json` gave."""
+        """Reads back the JSON of :meth:`to_json`."""
         return cls(
             clones=tuple(
                 Clone(
@@ -171,7 +171,7 @@ NO_REWRITING = Rewriting()
 
 
 def kind_of_added(name: str) -> str:
-    """What an op does that a rewriting added.
+    """Returns the kind of an op that a rewriting added.
 
     >>> kind_of_added("relu/recomputed"), kind_of_added("relu/swapped_1")
     ('recomputed', 'swapped')
@@ -191,9 +191,9 @@ def find_arrivals(graph: OpGraph) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """What an op of the type ``op_type`` reads (tensors with the number of the output) and waits
-    for; an op that a rewriting adds has the name of its ``source``, one on the host that of the
-    ``tensor``."""
+    """The tensors that an op of the type ``op_type`` reads (tensors with the number of the output)
+    and waits for; an op that a rewriting adds has the name of its ``source``, one on the host that
+    of the ``tensor``."""
 
     op_type: str
     inputs: tuple[str, ...]

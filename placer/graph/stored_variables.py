@@ -34,7 +34,7 @@ class StoredVariable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredVariables:
-    """What loaders of a SavedModel restore.
+    """The variables and tables that loaders of a SavedModel restore.
 
     ``objects`` are the variables that ``tf.saved_model.load`` makes of the object graph, ``nodes``
     those that the restore op of the graph assigns (sessions, TensorFlow Serving; of TensorFlow 1's
@@ -51,7 +51,7 @@ class StoredVariables:
 
     @property
     def variables(self) -> tuple[StoredVariable, ...]:
-        """What TensorFlow's own loader restores."""
+        """The variables that TensorFlow's own loader restores."""
         return self.objects or self.nodes
 
     @property

@@ -118,7 +118,7 @@ class _Walk:
         return states
 
     def branches(self, op: Op, twin: Op, inputs: tuple[State, ...]) -> list[State]:
-        """What the branches give, whichever is taken."""
+        """Returns the states of the outputs, whichever branch is taken."""
         found: list[State] = [None] * len(op.info.outputs)
         for key, names in op.bodies.items():
             for number in range(len(names)):

@@ -21,7 +21,7 @@ SIZE = "size"
 """A shape, or what is computed from one: it depends on the batch by its size alone."""
 
 State = Examples | str | None
-"""What is known of a tensor; ``None``: it does not depend on the batch."""
+"""Facts about a tensor; ``None``: it does not depend on the batch."""
 
 
 class MixesExamples(Exception):
@@ -131,7 +131,7 @@ def grown_axis(
 
 
 def join_states(first: State, second: State) -> State:
-    """What is known of a tensor that is one or the other.
+    """Returns the state of a tensor that is one or the other.
 
     Raises :class:`MixesExamples` where the two contradict.
 

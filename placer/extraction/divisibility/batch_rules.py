@@ -63,7 +63,7 @@ _SHAPES = """
     Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot All Any Split SplitV
     ConcatOffset BroadcastArgs Select SelectV2 StopGradient EnsureShape Neg Size Shape Rank
 """
-"""What keeps a shape a shape."""
+"""Op types whose result is a shape where their inputs are shapes."""
 
 _SHAPE_ARGUMENTS = """
     Reshape Fill BroadcastTo Tile StridedSlice Slice Pad PadV2 TensorListGetItem TensorListSetItem

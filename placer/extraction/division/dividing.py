@@ -140,8 +140,8 @@ class _Divider:
         return (f"{path[0][1]}/" if path else ""), path
 
     def _private_constants(self) -> frozenset[str]:
-        """What a part on its own devices has a copy of: constants that batched ops read, and what
-        is computed from constants alone (an empty TensorList, say)."""
+        """The ops that a part on its own devices has copies of: constants that batched ops read,
+        and what is computed from constants alone (an empty TensorList, say)."""
         fixed: set[str] = set()
         for node in self.program.graph_def.node:
             definition = self.definitions.find(node.op)

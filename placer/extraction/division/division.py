@@ -35,7 +35,7 @@ class Division:
         return self.scope == TOWER
 
     def as_json(self) -> DivisionFacts:
-        """What a plan keeps: all that the ops of the divided program depend on."""
+        """Returns what a plan keeps: all that the ops of the divided program depend on."""
         return {
             "parts": self.parts,
             "in_flight": self.in_flight,

@@ -93,7 +93,7 @@ def _archived_config(path: Path) -> str:
 
 
 def foreign_code(config: Config) -> list[str]:
-    """What in a configuration is code that does not come with Keras, in words; each once.
+    """Returns the code in a configuration that does not come with Keras, in words; each once.
 
     Lambda layers carry Python bytecode, custom classes and functions are imported by name, and
     ``TFSMLayer`` runs another file's graph.
@@ -146,8 +146,8 @@ def _is_part_of_models(module: str, is_function: bool) -> bool:
 
 
 def foreign_files(path: Path) -> list[str]:
-    """What in the weights of a Keras file is of another file, in words: HDF5 has links to other
-    files, and data sets whose bytes or parts lie in them.
+    """Returns the parts of a Keras file's weights that lie in other files, in words: HDF5 has links
+    to other files, and data sets whose bytes or parts lie in them.
 
     Raises :class:`ModelError` for a broken file.
     """

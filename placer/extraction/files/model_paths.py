@@ -16,7 +16,7 @@ READ_FILES = (
     *("saved_model.pb", "saved_model.pbtxt", "variables", "variables/variables.index"),
     *("checkpoint", "config.json", "metadata.json", "model.weights.h5"),
 )
-"""Of a model's folder, what is read where its weights are not."""
+"""Files of a model's folder that are read even where its weights are not."""
 
 ASSETS = "assets"
 _ASSET_COLLECTION = "saved_model_assets"

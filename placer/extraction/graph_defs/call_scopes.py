@@ -23,7 +23,7 @@ MOST_NESTED_CALLS = 100
 
 
 MOST_CALLS, MOST_OPS = 20_000, 3_000_000
-"""What inlining may make of a model; a few functions that call one another twice are millions."""
+"""Most calls and ops after inlining; a few functions that call one another twice are millions."""
 
 
 def name_nodes(nodes: Iterable[Any], function: str = "") -> dict[str, NodeDef]:

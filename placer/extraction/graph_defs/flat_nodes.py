@@ -53,7 +53,7 @@ class Contents(dict[str, bytes | None]):
         return zip(self, nodes, strict=True) if self else ((node.name, node) for node in nodes)
 
     def inputs_of(self, name: str, node: Any) -> Sequence[str]:
-        """What the node called ``name`` reads and waits for."""
+        """Returns the inputs of the node called ``name``, those that it only waits for included."""
         return self.inputs[name] if name in self.inputs else tuple(node.input)
 
 
@@ -61,7 +61,7 @@ NOTHING_ALIKE = Contents()
 
 
 class Alike(Generic[Found]):
-    """What ``find`` says of a node, asked once for all nodes of one content."""
+    """Remembers the answer of ``find`` for all nodes that have one content."""
 
     def __init__(self, find: Callable[[Any], Found]) -> None:
         self.find = find

@@ -25,7 +25,7 @@ from placer.graph.op_types import LOOPS, READ_VARIABLE
 from placer.graph.tensor_names import is_control, source_of
 
 _READERS = LOOPS | {READ_VARIABLE, "VariableShape", "ResourceGather"}
-"""What takes a handle and does not write (a loop is looked at by itself)."""
+"""Op types that take a handle and do not write (a loop is looked at by itself)."""
 
 _MARK = "__reads_before"
 
@@ -110,7 +110,7 @@ def _values(
 
 
 def _read_types(function: Any, number: int) -> Iterator[int | None]:
-    """What an argument is read as, for each op that takes it; ``None`` if one does not read."""
+    """Yields the dtype that each op reads an argument as; ``None`` if it does not read it."""
     argument = function.signature.input_arg[number].name
     for node in function.node_def:
         if argument in {source_of(name) for name in node.input}:

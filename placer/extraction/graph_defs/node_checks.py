@@ -59,7 +59,7 @@ def check_nodes(
 
 
 class _Declarations:
-    """What the op types that were met declare: their attributes, and the inputs that are lists."""
+    """Declarations of the op types met so far: their attributes, and the inputs that are lists."""
 
     def __init__(self, definitions: OpDefinitions) -> None:
         self.definitions = definitions

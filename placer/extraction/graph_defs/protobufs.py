@@ -27,7 +27,7 @@ StoredShapes = Mapping[str, Sequence[TensorShapeProto]]
 """The shapes that a file states in ``_output_shapes``, by op."""
 
 Captures = Mapping[str, Tensor]
-"""What a live function captures, by the placeholder that stands for it."""
+"""Values that a live function captures, by the placeholder that stands for each."""
 
 Message = TypeVar("Message")
 

@@ -33,7 +33,7 @@ _VALID_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refinement:
-    """What is known about an op beyond what TensorFlow's shape function says.
+    """Facts about an op that TensorFlow's shape function does not give.
 
     ``outputs`` replaces the op by a stub with these output shapes, ``ensured`` adds (output number,
     shape) pairs to what the shape function says, ``output_shapes`` sets that
@@ -55,7 +55,7 @@ NOTHING = Refinement()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """What has to change of a node.
+    """The changes that a node needs before it is imported.
 
     Whether a stub takes its place (with these ``outputs``, unknown ones if there are none), else
     which attributes go, whether the shapes that it states do, and whether it has no kernel.

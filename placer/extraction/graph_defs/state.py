@@ -16,7 +16,7 @@ _KEPT = VARIABLES | TABLES
 
 
 def resource_key(node: Any) -> tuple[str, str, str]:
-    """What two handle ops must agree in to stand for the same resource."""
+    """Returns the key in which two handle ops of the same resource agree."""
     kind = "table" if node.op in TABLES else "variable"
     container = decoded(attribute(node.attr, "container").s)
     return kind, container, shared_name(node) or f"//{node.name}"

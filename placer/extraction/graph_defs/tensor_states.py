@@ -1,4 +1,4 @@
-"""What is known about a tensor while shapes are inferred, and how two such facts combine."""
+"""Facts about tensors while shapes are inferred, and how two of them combine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cost_models.op_info import Shape
 
 @dataclass(frozen=True, slots=True)
 class ElementState:
-    """What a handle or a list holds: dtype and shape of the variable or of every element.
+    """The content of a handle or a list: dtype and shape of the variable or of every element.
 
     ``length`` is the number of elements of a TensorList, ``None`` if unknown.  ``value`` is what
     every element holds, if all that is ``written`` to the list is one small known value.
@@ -60,7 +60,7 @@ def sharpen_shape(shape: Shape, other: Shape) -> Shape:
 
 
 def join_elements(first: ElementState | None, second: ElementState | None) -> ElementState | None:
-    """What a list holds that is written as ``first`` and as ``second``.
+    """Returns the content of a list that is written as ``first`` and as ``second``.
 
     An element shape that one side leaves open is taken from the other; where both are known and
     differ the dimension is unknown.

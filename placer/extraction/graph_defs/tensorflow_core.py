@@ -19,7 +19,7 @@ from pathlib import Path
 PACKAGE = "tensorflow"
 
 LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
-"""What takes three quarters of the time of importing TensorFlow's core, in order of dependence."""
+"""These take three quarters of the import of TensorFlow's core, in order of dependence."""
 
 EXTENSIONS = (
     *("bz2", "decimal", "fcntl", "hashlib", "json", "lzma", "random", "resource", "ssl", "zlib"),
@@ -51,7 +51,7 @@ def _load() -> None:
 
 
 _waiting: list[Callable[[], None]] = []
-"""What :func:`import_core` will do in the end, as long as the core is not imported."""
+"""Calls that :func:`import_core` makes in the end; empty once the core is imported."""
 
 
 def allow_parts(then: Callable[[], None] = lambda: None) -> None:

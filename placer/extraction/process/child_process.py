@@ -115,7 +115,7 @@ Request = ExtractionRequest | KerasRequest | SplitRequest | FetchRequest
 
 
 def run_extraction(request: ExtractionRequest, time_limit_seconds: float) -> Extraction:
-    """What the reading process finds for ``request``.
+    """Returns the extraction that the reading process makes for ``request``.
 
     It tells when only the inference of shapes is left: if it dies or runs out of time then, it is
     asked again without.  Raises its :class:`PlacerError`, or :class:`ModelError` if it ends

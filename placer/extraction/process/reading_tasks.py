@@ -1,4 +1,4 @@
-"""What the process that reads models does (see :mod:`placer.extraction.process.child_process`)."""
+"""Tasks of the process that reads models (:mod:`placer.extraction.process.child_process`)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class StoredTensor:
 
     @property
     def bytes(self) -> int:
-        """What the value takes in memory."""
+        """The size of the value in memory."""
         width = element_bytes(self.dtype)
         if width is None:
             return _STRING_BYTES * prod(self.shape) + self.size
@@ -94,7 +94,7 @@ class CheckpointIndex:
 
     @property
     def warnings(self) -> tuple[Warning_, ...]:
-        """What a reader of a report or a plan should know."""
+        """The warnings that a report or a plan has to give."""
         return ((DAMAGED, self.damage, ()),) if self.damage else ()
 
 
@@ -135,7 +135,7 @@ def read_index(folder: Path) -> CheckpointIndex:
 
 
 def declared_tensor(dtype: int, shape: Any) -> StoredTensor:
-    """What a variable of this DataType and TensorShapeProto takes; nothing where that is open."""
+    """Returns the stored tensor of a DataType and TensorShapeProto; no bytes where that is open."""
     sizes = shape_of(shape)
     known = (0,) if sizes is None or None in sizes else tuple([size or 0 for size in sizes])
     return StoredTensor(dtype_name(dtype), known, 0, 0, 0, 0, sliced=True)
@@ -154,7 +154,7 @@ def _entry(proto: Any) -> StoredTensor:
 
 
 def _damage(entries: Mapping[str, StoredTensor], shards: tuple[Path, ...]) -> str:
-    """What keeps every loader from restoring the checkpoint; nothing of one without any data."""
+    """Returns why no loader can restore the checkpoint; ``""`` if one can, or if it has no data."""
     missing = [shard for shard in shards if not shard.exists()]
     if len(missing) == len(shards):
         return ""

@@ -86,7 +86,7 @@ def label_by_specs(
 
 
 def composite_part(whole: str, number: int, type_spec: Any) -> CompositePart | None:
-    """What component ``number`` of a signature's composite tensor is, by its TypeSpecProto."""
+    """Returns component ``number`` of a signature's composite tensor, by its TypeSpecProto."""
     from tensorflow.core.protobuf import struct_pb2
     from tensorflow.python.saved_model import nested_structure_coder
 
@@ -171,8 +171,8 @@ def _components(specs: Sequence[Any]) -> Iterator[_Component]:
 def _argument_parts(
     meta_graph: Any, library: Mapping[str, Any], name: str, above: tuple[str, ...]
 ) -> dict[int, _Component]:
-    """What arguments of a function are parts of, by number: as it was saved, else as the functions
-    say that it hands them to."""
+    """Returns the composite tensors that arguments of a function are parts of, by number: as it was
+    saved, else as the functions say that it hands them to."""
     from tensorflow.python.saved_model import nested_structure_coder
     from tensorflow.python.util import nest
 

@@ -45,7 +45,8 @@ RESTORES = ("RestoreV2", "Restore")
 def find_stored(
     program: FlatProgram, meta_graph: Any, path: Path, index: CheckpointIndex
 ) -> StoredVariables:
-    """What loaders restore of the SavedModel in ``path``, from which ``program`` was read."""
+    """Returns the variables that loaders restore of the SavedModel from which ``program`` was
+    read."""
     return _Finder(program, meta_graph, path, index).find()
 
 

@@ -104,7 +104,7 @@ def find_function(meta_graph: Any, name: str) -> SavedFunction | None:
 
 
 def _arguments(meta_graph: Any, found: SavedFunction) -> str:
-    """What a trace was made for, in words."""
+    """Returns the arguments that a trace was made for, in words."""
     from tensorflow.python.saved_model import nested_structure_coder
 
     saved = meta_graph.object_graph_def.concrete_functions[found.name]

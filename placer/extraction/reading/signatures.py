@@ -137,8 +137,8 @@ def choose_meta_graph(saved_model: Any, path: Path, tag_set: str | None) -> Any:
 
 
 def default_signature(meta_graph: Any) -> str:
-    """What is run where nothing is named: ``serving_default``, else the only signature there is,
-    else the only function."""
+    """Returns the signature that runs where none is named: ``serving_default``, else the only
+    signature there is, else the only function."""
     signatures = _signatures(meta_graph)
     if DEFAULT_SIGNATURE in signatures or len(signatures) > 1:
         return DEFAULT_SIGNATURE

@@ -1,5 +1,5 @@
-"""What a graph runs by default: its training step, else its sinks but those of initialisers and
-savers; and which of them it only runs."""
+"""The ops that a graph runs by default: its training step, else its sinks but those of initialisers
+and savers; and which of them it only runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from placer.graph.passes.differentiation import MAYBE_FORWARD, differentiated, i
 from placer.graph.tensor_names import op_of, source_of
 
 _SAVER, _FED_OR_STATE, _COMPUTED = 1, 2, 4
-"""What may be above an op: a saver; something that is fed or changes; anything but a variable."""
+"""Flags of the ops above one: a saver; what is fed or changes; anything but a variable."""
 
 _STATUS = frozenset({"IsVariableInitialized", "VarIsInitializedOp", READ_VARIABLE})
 _FED_FROM_OUTSIDE = PLACEHOLDERS | {"PlaceholderWithDefault"}
@@ -57,7 +57,7 @@ def _called(node: NodeDef) -> str:
 
 
 def references_of(nodes: Mapping[str, NodeDef]) -> dict[str, Sequence[str]]:
-    """What every node reads and waits for."""
+    """Returns the ops that every node reads and waits for."""
     return {name: tuple(node.input) for name, node in nodes.items()}
 
 

@@ -67,7 +67,7 @@ def _texts(tensor: Any) -> tuple[int, int]:
 
 
 def _mutable_bytes(index: CheckpointIndex) -> int:
-    """What the mutable tables take that the checkpoint restores."""
+    """Returns the bytes of the mutable tables that the checkpoint restores."""
     found = 0
     for key, entry in index.entries.items():
         values = index.entries.get(key.removesuffix(_KEYS) + _VALUES)

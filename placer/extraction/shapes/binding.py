@@ -34,7 +34,7 @@ NamedShape = Sequence[int | str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """What is known about placeholders before inference.
+    """Facts about placeholders before inference.
 
     ``inputs`` are states by op (fed inputs and captures), ``forced`` (output number, shape) pairs
     of other ops by function (``""``: the main graph) and op, ``bound`` the names that a batch size
@@ -103,7 +103,7 @@ def bind_inputs(
 def _element_batches(
     program: FlatProgram, batch_size: int
 ) -> Iterator[tuple[str, tuple[int | None, ...]]]:
-    """What dataset iterators return, by tensor, where only the batch size is left open in front."""
+    """Yields (tensor, bound shape) of dataset iterators whose leading dimension alone is open."""
     for node in program.graph_def.node:
         if node.op in ELEMENT_TYPES and "output_shapes" in node.attr:
             for number, proto in enumerate(node.attr["output_shapes"].list.shape):
@@ -138,7 +138,7 @@ def _forced(
 
 
 def capture_states(program: FlatProgram) -> dict[str, TensorState]:
-    """What is known about the captured values of a live function, by placeholder."""
+    """Returns the states of the captured values of a live function, by placeholder."""
     elements = {
         variable.handle: ElementState(variable.dtype, variable.shape)
         for variable in program.variables

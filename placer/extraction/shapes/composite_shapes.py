@@ -122,7 +122,7 @@ def _sizes(
 
 
 def example(part: CompositePart, levels: int = 1) -> str:
-    """What ``--ragged`` takes for an input, in words."""
+    """Returns an example of ``--ragged`` for an input."""
     if not part.is_ragged:
         return f"--ragged {part.of}=ROWSxNONZEROS, rows and the mean non-zeros of a row"
     return f"--ragged {part.of}=ROWS{'xLENGTH' * levels}, rows and the mean length of a row"
@@ -141,7 +141,7 @@ def _count(part: CompositePart, rows: int | None, lengths: tuple[int, ...]) -> i
 def _value(
     part: CompositePart, rows: int | None, lengths: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """What row splits hold if all rows are equally long, and the shape of a sparse whole."""
+    """Returns the row splits of rows of equal length, or the shape of a sparse whole."""
     if rows is None:
         return None
     if part.role == "dense_shape" and part.shape and None not in part.shape[1:]:
@@ -159,7 +159,7 @@ def _assumption(
     rows: int | None,
     lengths: tuple[int, ...],
 ) -> Warning_:
-    """What the sizes of an input were taken for, or what stays open."""
+    """Returns the warning that says which sizes of an input were assumed, or which stay open."""
     part = parts[0][1]
     kind = "ragged" if part.is_ragged else "sparse"
     keys = tuple(item.key for item, _ in parts)

@@ -113,7 +113,7 @@ def _stitched(case: Case) -> list[Shape]:
 
 
 def _merged(case: Case) -> list[Shape]:
-    """What one branch or the other gives."""
+    """The shapes that agree with either branch."""
     return [_largest(case.inputs), ()]
 
 

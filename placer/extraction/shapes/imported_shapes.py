@@ -26,7 +26,7 @@ PRODUCER_WITH_SCALAR_PLACEHOLDERS = 24
 """The first GraphDef version in which a placeholder of shape ``[]`` is a scalar."""
 
 _TOO_OLD = "is not available in GraphDef version"
-"""What TensorFlow says of an op that was removed before that version."""
+"""TensorFlow's words for an op that was removed before that version."""
 
 _REFUSED_NODE = (
     re.compile(r"\{\{(?:colocation_|function_)?node ([^}]+)\}\}"),
@@ -38,7 +38,7 @@ _REFUSED_NODE = (
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedGraph:
-    """What TensorFlow's shape functions say.
+    """The answers of TensorFlow's shape functions.
 
     ``shapes`` has one shape per output by op, ``values`` the elements of small integer tensors by
     tensor name, ``handles`` the contents of resource handles by tensor name.  ``refused`` maps ops
@@ -152,7 +152,7 @@ def _read(
     refused: Mapping[str, str],
     replaced: Set[str],
 ) -> ImportedGraph:
-    """What was found; ops that are ``replaced`` are not what they are in the graph."""
+    """Reads the answers off the imported graph; stubs stand for ops that are ``replaced``."""
     types = scratch.types
     outputs = {name: operations[scratch.renamed.get(name, name)].outputs for name in types.outputs}
     shapes = {name: tuple(map(_shape, tensors)) for name, tensors in outputs.items()}
@@ -241,7 +241,7 @@ def _small_value(c_graph: Any, tensor: Any) -> Any | None:
 
 
 def _element(c_graph: Any, handle: Any) -> ElementState | None:
-    """What a resource handle stands for."""
+    """Returns the element that a resource handle stands for."""
     from tensorflow.python.client import pywrap_tf_session
     from tensorflow.python.framework import cpp_shape_inference_pb2
 

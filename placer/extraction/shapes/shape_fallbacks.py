@@ -1,4 +1,4 @@
-"""What is taken for shapes that inference leaves unknown."""
+"""Fallbacks for shapes that inference leaves unknown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SAME_SHAPE = frozenset({"ZerosLike", "OnesLike", "Identity", "StopGradient"})
 
 
 class Fallbacks:
-    """What is taken for unknown shapes when inference finds no more.
+    """Shapes that are assumed, source by source, when inference finds no more.
 
     First v1 loops (their variables, and what was put behind handles), then what the file states,
     then what readers demand, then values that go through branches, then the most that
@@ -72,7 +72,7 @@ class Fallbacks:
         refinements: Mapping[str, Refinement],
         branches: Mapping[str, Sequence[Sequence[Shape]]],
     ) -> Iterator[dict[str, Refinement]]:
-        """What each source has to say, as long as the ones before have nothing."""
+        """Yields the refinements of each source; the next is asked if those before have none."""
         yield self.loops.refinements(imported, refinements)
         yield self.contents.refinements(imported, refinements)
         yield _others(self._from_stored(imported), refinements)
@@ -117,7 +117,7 @@ class Fallbacks:
         return found
 
     def _implied(self, imported: ImportedGraph) -> dict[str, Refinement]:
-        """What readers demand: both values of a ``Select`` have the shape of its output."""
+        """Shapes that readers demand: both values of a ``Select`` have that of its output."""
         found = {}
         for node in self.types.nodes_of({"Select"}):
             shape = imported.shapes[node.name][0]

@@ -281,7 +281,7 @@ class _Round:
             self.refine(node.name, Refinement(output_shapes=shapes))
 
     def known_value(self, node: Any) -> Refinement | None:
-        """What is known of the last output although TensorFlow does not draw the conclusion.
+        """Returns what follows about the last output although TensorFlow does not conclude it.
 
         ``SparseReshape`` returns the new shape, which depends on no indices, ``VariableShape`` that
         of the variable.

@@ -76,7 +76,7 @@ class ListFlow:
             self.lists[f"{node.name}:0"] = _CREATORS[node.op](self, node)
 
     def refinement(self, node: Any) -> Refinement | None:
-        """What a reader or creator of lists can learn about them beyond what it states."""
+        """Returns the facts about a list that its reader or creator does not state itself."""
         if node.op == "TensorListFromTensor":
             held = self.lists[f"{node.name}:0"]
         elif node.op in READING_TYPES and self._data(node, 0) in self.lists:

@@ -16,8 +16,6 @@ from placer.extraction.shapes.imported_shapes import ImportedGraph
 from placer.graph.op_types import ENTERS, HANDLES, MERGES, SWITCHES
 from placer.graph.tensor_names import op_of
 
-"""What they refer to would get lost on the way through an ``EnsureShape``."""
-
 
 class LoopVariables:
     """The loop variables of one graph; :meth:`refinements` says what is assumed of them.
@@ -51,7 +49,7 @@ class LoopVariables:
     def refinements(
         self, imported: ImportedGraph, known: Mapping[str, Refinement], *, final: bool = False
     ) -> dict[str, Refinement]:
-        """What is newly assumed of ``Enter`` and ``Merge`` outputs, given what is ``known``.
+        """Returns the new assumptions about ``Enter`` and ``Merge`` outputs, given those ``known``.
 
         With ``final``, what an iteration leaves unknown counts as changing; before, it may still
         become known.
@@ -90,12 +88,12 @@ _WRITTEN = {"TensorArrayWriteV3": 2, "TensorArrayScatterV3": 2, "StackPushV2": 1
 """The input that an op puts behind a handle; a scatter takes it apart into elements."""
 
 _PASSING = ENTERS | SWITCHES | MERGES | {"Exit", "Identity", "TensorArrayGradV3"}
-"""What a handle goes through; the gradient of an array has elements of the same shape."""
+"""Op types that pass a handle on; the gradient of an array has elements of the same shape."""
 
 
 class HandleContents:
-    """What is put behind the handles of TensorArrays and stacks in one graph: what comes out has
-    the shape of what went in."""
+    """The contents of TensorArrays and stacks in one graph: what is read has the shape of what was
+    written."""
 
     def __init__(self, types: GraphTypes) -> None:
         users = types.nodes_of(_READERS | _WRITTEN.keys())
@@ -124,7 +122,7 @@ class HandleContents:
     def refinements(
         self, imported: ImportedGraph, known: Mapping[str, Refinement]
     ) -> dict[str, Refinement]:
-        """What is news about reads, given the shapes so far and what is ``known`` of them."""
+        """Returns the news about reads, given the shapes so far and the refinements ``known``."""
         news = {}
         for node, creator in self.reads:
             found = self._read(node, creator, imported)
@@ -135,7 +133,7 @@ class HandleContents:
         return news
 
     def _read(self, node: Any, creator: Any, imported: ImportedGraph) -> Refinement | None:
-        """What is known of the result of one read; ``None`` if TensorFlow knows as much."""
+        """Returns the refinement of one read's result; ``None`` if TensorFlow knows as much."""
         shape, count = self._element(creator, imported), _length(creator, imported)
         if node.op == "TensorArraySizeV3":
             return None if count is None else Refinement(value=((), (count,)))
@@ -156,7 +154,7 @@ class HandleContents:
         return Refinement(ensured=((0, shape),))
 
     def _element(self, creator: Any, imported: ImportedGraph) -> Shape:
-        """What is known of the shape of every element."""
+        """Returns the known part of every element's shape."""
         alike = attribute(creator.attr, "identical_element_shapes").b
         combine = sharpen_shape if alike else widen_shapes
         written = [_written_element(n, imported) for n in self.writes.get(creator.name, ())]

@@ -9,7 +9,7 @@ from itertools import pairwise
 from placer.errors import ModelError
 
 ATTRIBUTES = "/.ATTRIBUTES/"
-"""What comes behind the path of an object in a checkpoint of TensorFlow 2."""
+"""The separator behind the path of an object in a checkpoint of TensorFlow 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,12 @@ class Table:
         return [(name.encode(), b"") for name in self.parts(key)]
 
     def part(self, name: str, number: int) -> str:
-        """What part ``number`` is called where the whole is called ``name``."""
+        """Returns the name of part ``number`` where the whole is called ``name``."""
         return f"{name}/part_{number}"
 
     def parts(self, name: str) -> list[str]:
-        """What the parts are called where the whole is called ``name``: as TensorFlow calls those
-        of a ``PartitionedVariable``, in checkpoints too.
+        """Returns the names of the parts where the whole is called ``name``: as TensorFlow calls
+        those of a ``PartitionedVariable``, in checkpoints too.
 
         >>> table = Table(name="users", shape=(10, 8), count=2)
         >>> table.parts("users"), table.parts("u/.ATTRIBUTES/VARIABLE_VALUE")[1]

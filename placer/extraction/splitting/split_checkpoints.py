@@ -27,7 +27,7 @@ from placer.extraction.splitting.sorted_tables import (
 OBJECT_GRAPH = b"_CHECKPOINTABLE_OBJECT_GRAPH"
 HEADER = b""
 SLICE = b"\0"
-"""What the keys of slices begin with (``tensorflow/core/util/saved_tensor_slice_util.cc``)."""
+"""First byte of the keys of slices (``tensorflow/core/util/saved_tensor_slice_util.cc``)."""
 CHUNK_BYTES = 4 << 20
 
 

@@ -388,7 +388,7 @@ class ScopeSplitter:
         return self.output(node)
 
     def _wait_for(self, group: list[Any], node: Any, copies: Iterable[Any]) -> None:
-        """What waited for ``node`` waits for all of its ``copies``."""
+        """Makes the ops that waited for ``node`` wait for all of its ``copies``."""
         inputs = [f"^{copy.name}" for copy in copies]
         group.append(type(node)(name=node.name, op="NoOp", input=inputs))
 

@@ -1,1 +1,1 @@
-"""What is forward, backward and update in a program, and where ops stand along the model."""
+"""Which ops are forward, backward and update, and where they stand along the model."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _SAVED_SHARE = 0.04
-"""Of all tensors written, kept across the turn of a hairpin: 0.06 to 0.33 in training steps, at
-most 0.02 in large inference graphs."""
+"""Share of the tensors written that is kept across the turn of a hairpin: 0.06 to 0.33 in training
+steps, at most 0.02 in large inference graphs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What buffers are for: weights, optimizer state or metrics; activations or gradients.
+"""The roles of buffers: weights, optimizer state or metrics; activations or gradients.
 
 Nothing in a graph says so; what its ops do does.  Automatic differentiation gives its ops types and
 names of their own.  What these depend on is the forward pass, and a variable that it reads is a
@@ -158,7 +158,7 @@ class _Accesses:
         return frozenset(handle for handle, name in self.name_of.items() if name in names)
 
     def before_fetches(self) -> set[str]:
-        """What the fetched values depend on, a variable that was updated on its update."""
+        """The ops that fetched values depend on, the update of a variable that they read included."""
         seen: set[str] = set()
         reads = {name: v for v, names in self.readers.items() for name in names}
         pending = [*map(op_of, self.graph.fetches)]
@@ -216,8 +216,8 @@ def _written_inputs(op: Op, graph: OpGraph) -> set[int]:
 
 
 class _State:
-    """What every variable is for; ``driven`` are the ops that depend on gradients, where those
-    are known apart from the rest."""
+    """The role of every variable; ``driven`` are the ops that depend on gradients, where those are
+    known apart from the rest."""
 
     def __init__(self, accesses: _Accesses, forward: set[str], driven: set[str]) -> None:
         graph = accesses.graph
