@@ -25,7 +25,7 @@ _KEPT_BACK_OF_NEWEST = 1800 * MEBIBYTE
 
 _CONTEXT_BYTES = 200 * MEBIBYTE
 _CONTEXT_SHARE = 0.0107
-"""Of the total.  Fitted to what TensorFlow logged on cards of 15 to 140 GiB with nothing else
+"""Share of the total.  Fitted to what TensorFlow logged on cards of 15 to 140 GiB with nothing else
 running (``benchmarks/usable_memory``); it grows with a card's page tables and processors."""
 
 
@@ -41,7 +41,7 @@ class CardMemory:
 
     @property
     def usable_bytes(self) -> int:
-        """What TensorFlow's allocator may hand out."""
+        """Bytes that TensorFlow's allocator may hand out."""
         return max(0, self.total_bytes - self.context_bytes - self.kept_back_bytes)
 
 

@@ -1,4 +1,4 @@
-"""What a device reaches, fitted to measured times of ops.
+"""The rates that a device reaches, fitted to measured times of ops.
 
 For every kind of op (an op type with enough samples, and every family; those that run in place
 apart) three numbers: the seconds
@@ -53,7 +53,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindFit:
-    """What was fitted to one kind of op; ``median_error`` is relative, over its samples."""
+    """The fit of one kind of op; ``median_error`` is relative, over its samples."""
 
     kind: str
     op_count: int

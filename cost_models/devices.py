@@ -19,8 +19,8 @@ from cost_models.card_memory import CardMemory, card_memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
-    """What ops of one kind reach: fractions of ``peak_flops`` and ``memory_bandwidth`` (above 1
-    where caches help), and ``launch_seconds`` of their own where they differ from the device's."""
+    """Rates of one kind of op: fractions of ``peak_flops`` and ``memory_bandwidth`` (above 1 where
+    caches help), and ``launch_seconds`` of their own where they differ from the device's."""
 
     compute: float = 1.0
     memory: float = 1.0

@@ -1,4 +1,4 @@
-"""What ops reach of a GPU's peaks, by precision and by kind.
+"""The share of a GPU's peaks that ops reach, by precision and by kind.
 
 ``peak_flops`` of a GPU is that of float32 as TensorFlow runs it: on tensor cores (TF32) from
 compute capability 8.0, on CUDA cores before.  The rates of other precisions follow from it by
@@ -60,15 +60,15 @@ def precision_rate(device: DeviceProperties, cost: OpCost) -> float:
 
 
 def usual_efficiency(cost: OpCost, device: DeviceProperties) -> Efficiency:
-    """What ops of this kind reach on GPUs that nobody calibrated; of op types without a rule, which
-    have no family, nothing is known."""
+    """Returns the rates of such ops on GPUs that nobody calibrated; nothing is known of op types
+    without a rule, which have no family."""
     known = usual_efficiencies()
     kinds = (*gpu_kinds(cost, device), _USUAL) if cost.family else ()
     return next((known[kind] for kind in kinds if kind in known), FULL)
 
 
 def gpu_kinds(cost: OpCost, device: DeviceProperties) -> tuple[str, ...]:
-    """What a GPU may have an efficiency for, the closest first.
+    """Returns the kinds that a GPU may have an efficiency for, the closest first.
 
     Matrix products on tensor cores are kinds of their own (``matmul-tensor``), and no fast
     algorithm replaces them.

@@ -183,7 +183,7 @@ _on_gpu: dict[object, KernelMatch | None] = {}
 
 
 def _deciding(info: OpInfo) -> object:
-    """What an op's kernel depends on: its type, some of its attributes, and all dtypes."""
+    """Returns the key of an op's kernels: its type, some of its attributes, and all dtypes."""
     attributes = [info.attributes.get(name) for name in _deciding_attributes(info.op)]
     return (
         info.op,

@@ -80,13 +80,13 @@ class OpCost:
     measured_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def temporary_bytes_on(self, *, gpu: bool) -> int:
-        """What lives only while the op runs on a device of that type."""
+        """Bytes that live only while the op runs on a device of that type."""
         own = self.gpu_temporary_bytes if gpu else None
         return self.temporary_bytes if own is None else own
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What a device may have an efficiency for, the closest first."""
+        """The kinds that a device may have an efficiency for, the closest first."""
         if not self.variant:
             return self.op_type, self.family
         of_type, of_family = f"{self.op_type}-{self.variant}", f"{self.family}-{self.variant}"

@@ -47,8 +47,7 @@ class OpInfo:
 
 
 def ask_once(function: Callable[[Asked], Answer], items: Iterable[Asked]) -> list[Answer]:
-    """What ``function`` says of every item (an info, a cost); several that are one object are asked
-    about once.
+    """Returns ``function(item)`` for every item, computed once for items that are one object.
 
     A graph of 50,000 ops has a few thousand that differ in more than their names.
     """

@@ -22,7 +22,7 @@ from cost_models.tensor_size import counted_bytes, element_bytes, is_known, tens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a cost rule answers.
+    """The answer of a cost rule.
 
     ``flops`` counts a fused multiply-add as two. ``bytes_accessed`` is what is read plus what is
     written; ``None`` means every input once and every output once. ``temporary_bytes`` live only
@@ -143,7 +143,8 @@ def estimate(ops: Mapping[str, OpInfo]) -> dict[str, OpCost]:
 
 
 def _apply_rule(rule: Rule, info: OpInfo) -> Work | None:
-    """What ``rule`` answers, ``None`` where it fails: files hold ops that no kernel would take."""
+    """Returns the rule's answer, ``None`` where it fails: files hold ops that no kernel would
+    take."""
     try:
         return rule(info)
     except Exception as error:  # rules are open to users, and ops to whoever wrote the file

@@ -10,11 +10,11 @@ from __future__ import annotations
 STRING_BYTES = 24
 _INLINE_TEXT_BYTES = 22
 _BLOCK_BYTES = 16
-"""What the allocator of the C library rounds to, and keeps beside a block."""
+"""Bytes that the allocator of the C library rounds to, and keeps beside a block."""
 
 
 def text_bytes(length: float) -> int:
-    """What a string of this length takes beside its slot.
+    """Returns the bytes that a string of this length takes beside its slot.
 
     >>> text_bytes(22), text_bytes(40)
     (0, 64)
@@ -26,7 +26,7 @@ def text_bytes(length: float) -> int:
 
 
 def strings_bytes(count: int, total_length: int) -> int:
-    """What ``count`` strings of about equal length take.
+    """Returns the bytes of ``count`` strings of about equal length.
 
     >>> strings_bytes(2, 80)
     176
@@ -35,8 +35,8 @@ def strings_bytes(count: int, total_length: int) -> int:
 
 
 def table_bytes(count: int, slot_bytes: int, text_length: int, *, is_mutable: bool = False) -> int:
-    """What a table of ``count`` entries takes, whose keys and values take ``slot_bytes`` each, and
-    texts ``text_length`` bytes in all.
+    """Returns the bytes of a table of ``count`` entries, whose keys and values take ``slot_bytes``
+    each, and texts ``text_length`` bytes in all.
 
     >>> table_bytes(1000, 32, 0)  # 2,047 slots, each with a byte of its own
     67551

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 INTERRUPTED = 130
-"""What a shell reports for SIGINT (128 + 2)."""
+"""A shell's exit code for SIGINT (128 + 2)."""
 
 TERMINATED = 143
-"""What a shell reports for SIGTERM (128 + 15)."""
+"""A shell's exit code for SIGTERM (128 + 15)."""
 
 COLLECTION_THRESHOLD = 100_000
 """New objects between two looks for garbage, in place of 700: the graph of a model is millions of
 objects that stay, and looking through them takes a fifth of the time of a report."""
 
 BROKEN_PIPE = 141
-"""What a shell reports for SIGPIPE (128 + 13): the reader, such as ``head``, has seen enough."""
+"""A shell's exit code for SIGPIPE (128 + 13): the reader, such as ``head``, has seen enough."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_closed_streams() -> None:
-    """What is written where the caller closed stdout or stderr (``>&-``) goes nowhere."""
+    """Opens ``/dev/null`` where the caller closed stdout or stderr (``>&-``)."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
 

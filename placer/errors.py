@@ -65,6 +65,6 @@ class GateError(PlacerError):
 
 
 class VerificationError(PlacerError):
-    """What ran is not what was planned."""
+    """The run differs from the plan."""
 
     exit_code = 8

@@ -1,4 +1,4 @@
-"""What people call in a Python shell or a notebook: results shown, bound and applied.
+"""Functions for a Python shell or a notebook: results shown, bound and applied.
 
 The records of :mod:`placer.plan` know nothing of rendering and application; their methods come
 here (:mod:`placer.plan.results`), when they are called.
@@ -108,7 +108,7 @@ def load_placed(
     follow_links: bool = False,
     progress: Progress | bool = True,
 ) -> Any:
-    """What ``tf.saved_model.load`` gives for a placed SavedModel, variables on their devices.
+    """Loads a placed SavedModel as ``tf.saved_model.load`` does, with variables on their devices.
 
     TensorFlow leaves variables on the default device unless it is asked to read their devices from
     the file, and holds all values on the host at once.  Here each variable is read when it is its

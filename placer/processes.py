@@ -59,7 +59,7 @@ _LOOK_SECONDS = 0.2
 """An interrupt that came just before a wait is noticed after it."""
 
 _LAST = ("answer", "error")
-"""What a child sends after all that it tells."""
+"""The last messages of a child, after all that it tells."""
 
 _LAST_CHARACTERS = 600
 _PR_SET_PDEATHSIG = 1
@@ -75,7 +75,7 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a child left.
+    """The end of a child.
 
     ``answer`` is the last that came in full: the final one if the child ``ANSWERED``, else the
     last that it told, or ``None``; then ``reason`` says in words why there is no final one,
@@ -95,7 +95,7 @@ def run_task(
     time_limit_seconds: float,
     environment: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """What became of ``task(request, tell)`` in a fresh interpreter.
+    """Runs ``task(request, tell)`` in a fresh interpreter, and returns how that ended.
 
     ``task`` is ``package.module:function``; the request and the answers are pickled.
     ``environment`` is added to that of this process.  Raises the :class:`PlacerError` that the
@@ -173,7 +173,7 @@ class Child:
             self._channel.sendall(content)
 
     def _failure(self, told: Any, exceeded_seconds: float | None) -> Outcome:
-        """What is left of a child that did not answer, because of a time limit or for itself."""
+        """Returns the outcome of a child that did not answer, in time or at all."""
         self.end_group()
         _, status, usage = os.wait4(self._process.pid, 0)
         code = self._process.returncode = os.waitstatus_to_exitcode(status)
@@ -216,7 +216,7 @@ class Child:
 
 
 class _Answers(io.RawIOBase):
-    """What a child sends, which ends when the child or its time does."""
+    """The stream of a child's messages, which ends when the child or its time does."""
 
     def __init__(self, child: Child, time_limit_seconds: float) -> None:
         self._child, self._channel = child, child._channel
@@ -245,7 +245,7 @@ class _Answers(io.RawIOBase):
 
 
 def _environment() -> dict[str, str]:
-    """That of this process, without what would have the current directory searched for modules."""
+    """This process's environment, less what has modules searched in the current directory."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return {
         **os.environ,
@@ -285,7 +285,7 @@ def serve(descriptor: int, parent: int, ahead: Sequence[str]) -> NoReturn:
 
 
 def _answer(task: str, request: Any, tell: Tell) -> tuple[str, object]:
-    """What to send in the end; a MemoryError is left to end the process."""
+    """Returns the message to send in the end; a MemoryError is left to end the process."""
     try:
         return "answer", _find(task)(request, tell)
     except PlacerError as error:

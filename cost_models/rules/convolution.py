@@ -55,7 +55,7 @@ _LINE_BYTES = 64
 """A cache line."""
 
 _VECTOR_BYTES = 32
-"""What TensorFlow's kernels for CPUs are built to compute at once (AVX)."""
+"""Bytes that TensorFlow's kernels for CPUs compute at once (AVX)."""
 
 _THREADS = 2
 """Threads taken for that comparison; the real number belongs to the machine that runs the op."""
@@ -345,10 +345,10 @@ def _work_unit(convolution: _Convolution) -> tuple[int, int]:
 
 
 def _gpu_bytes(convolution: _Convolution, info: OpInfo) -> int:
-    """What the GPU's kernel takes for itself: the filter in cuDNN's layout, the image padded where
-    it needs one pixel more at one end than at the other, and for the gradient of the image a
-    buffer of its size (``conv_ops_impl.h``, ``conv_grad_ops_impl.h`` of ``tensorflow/core/kernels``
-    where they are for GPUs)."""
+    """The bytes that the GPU's kernel takes for itself: the filter in cuDNN's layout, the image
+    padded where it needs one pixel more at one end than at the other, and for the gradient of the
+    image a buffer of its size (``conv_ops_impl.h``, ``conv_grad_ops_impl.h`` of
+    ``tensorflow/core/kernels`` where they are for GPUs)."""
     return (
         counted_bytes(convolution.filter)
         + (counted_bytes(convolution.image) if "BackpropInput" in info.op else 0)
@@ -357,9 +357,9 @@ def _gpu_bytes(convolution: _Convolution, info: OpInfo) -> int:
 
 
 def _workspace_bytes(convolution: _Convolution, info: OpInfo) -> int:
-    """What cuDNN takes besides for the dearer of its algorithms for small windows in float32, if
-    both compute about as much: which is the faster is found out on the card.  0 where neither
-    applies.
+    """The bytes that cuDNN takes besides for the dearer of its algorithms for small windows in
+    float32, if both compute about as much: which is the faster is found out on the card. 0 where
+    neither applies.
 
     The matrices that Winograd's algorithm for windows of 3 multiplies, F(4 x 4, 3 x 3): 36 numbers
     for each 4 x 4 of the result.  The spectra of an FFT, twice, and a copy of the filter (of the

@@ -33,8 +33,8 @@ def copy_work(_info: OpInfo) -> Work:
 
 @cost_rule("CollectiveReduce CollectiveReduceV2")
 def all_reduce_work(info: OpInfo) -> Work:
-    """What the others send is added to what is there, and the sums take its place; the time on the
-    links is not the device's.
+    """Received chunks are added to the tensor, and the sums take its place; the time on the links
+    is not the device's.
 
     On a CPU all chunks that are received lie beside the tensor (``RingReducer::InitRingField`` of
     ``tensorflow/core/common_runtime/ring_reducer.cc``); NCCL has its own few megabytes.
@@ -56,7 +56,7 @@ def fill_work(info: OpInfo) -> Work:
 
 @cost_rule("Slice StridedSlice InplaceUpdate RandomCrop")
 def slice_work(info: OpInfo) -> Work:
-    """What is taken is read and written; the rest of the input is not touched."""
+    """The slice is read and written; the rest of the input is not touched."""
     return Work(bytes_accessed=2 * counted_bytes(info.outputs[0]))
 
 

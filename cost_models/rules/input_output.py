@@ -1,4 +1,4 @@
-"""What a program reads and writes in addition to tensors: iterators, summaries, checkpoints.
+"""Input and output besides tensors: iterators, summaries, checkpoints.
 
 What a dataset does to make an element, and what a disk takes, follows from no shape: these costs
 count the tensors that pass, and are inaccurate.

@@ -123,7 +123,7 @@ def run_simulate(arguments: argparse.Namespace) -> None:
 
 
 def _late(found: SimulatedRun, limit_seconds: float) -> str:
-    """What was going on when the time limit came."""
+    """Returns the activity at the time limit, in words."""
     known = [process for process in found.processes if process.last_read_op]
     if not known:
         return f"the command was ended after {limit_seconds:g} s, before it read anything of a GPU"

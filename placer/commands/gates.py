@@ -29,9 +29,8 @@ FALLBACK_CODES = ("device_string_ignored",)
 
 
 class Gates(NamedTuple):
-    """What ``--fail-over`` and ``--baseline`` ask for: ``limits`` in bytes by device, and the
-    ``share`` by which the figures of the ``baseline`` may be exceeded, ``findings`` what
-    ``--fail-on`` names."""
+    """The gates of a command line: ``limits`` in bytes by device, and the ``share`` by which the
+    figures of the ``baseline`` may be exceeded, ``findings`` what ``--fail-on`` names."""
 
     limits: Mapping[str, int]
     baseline: Plan | None
@@ -141,8 +140,8 @@ def judge(
 
 
 def check_as_it_is(limits: Mapping[str, int], found: Report) -> list[str]:
-    """What is above its limit if the model is loaded as it is, with variables that nothing uses, in
-    sentences: for one accelerator, since with more of them it has to be placed."""
+    """Returns a sentence for each device above its limit if the model is loaded as it is: only for
+    one accelerator, since with more of them it has to be placed."""
     accelerators = (
         [row.name for row in found.plan.devices if row.type != "CPU"] if found.plan else []
     )
@@ -160,7 +159,7 @@ def check_as_it_is(limits: Mapping[str, int], found: Report) -> list[str]:
 
 
 def check_plan(plan: Plan, gates: Gates) -> list[str]:
-    """What is above its limit, or above the baseline by more than the share, in sentences."""
+    """Returns a sentence for each figure above its limit, or too far above the baseline."""
     limits, before, share = gates.limits, gates.baseline, gates.share
     over = [
         f"{name} is predicted to peak at {format_bytes(peak)}, "
@@ -184,8 +183,8 @@ def check_plan(plan: Plan, gates: Gates) -> list[str]:
 
 
 def _ranked_peaks(before: Plan, after: Plan) -> Iterator[tuple[str, int, int]]:
-    """What two plans hold on the fullest device of each kind, on the two fullest, and so on: which
-    of them holds more is a matter of names, and the more even division is not the worse one."""
+    """Yields the bytes of two plans on the fullest device of each kind, on the two fullest, and so
+    on: names do not count, and the more even division is not the worse one."""
     known, found = _peaks_by_kind(before), _peaks_by_kind(after)
     for (kind, model), (names, peaks) in found.items():
         _, then = known.get((kind, model), ((), ()))
@@ -217,7 +216,7 @@ def _seconds(seconds: float) -> str:
 def check_findings(
     gates: Sequence[str], unmodelled: Mapping[str, int], codes: Mapping[str, int]
 ) -> list[str]:
-    """What ``--fail-on`` names and is there, in sentences; ``codes`` counts warnings by code."""
+    """Returns a sentence for each finding of ``--fail-on``; ``codes`` counts warnings by code."""
     found = []
     if "unmodelled" in gates and unmodelled:
         found.append(f"{sum(unmodelled.values()):,} ops are unmodelled: {', '.join(unmodelled)}")

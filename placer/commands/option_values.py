@@ -1,4 +1,4 @@
-"""What stands behind an option, read; what cannot be read is an ``argparse.ArgumentTypeError``."""
+"""Readers of the values of options; they raise ``argparse.ArgumentTypeError``."""
 
 from __future__ import annotations
 

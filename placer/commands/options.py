@@ -288,7 +288,7 @@ def add_verbosity(parser: argparse._ActionsContainer) -> None:
 
 
 class ChoiceOptions(Access):
-    """What chooses the program in a file, as the pipeline names it."""
+    """Options that choose the program in a file, as the pipeline names them."""
 
     tag_set: str | None
     signature: str | None
@@ -296,7 +296,7 @@ class ChoiceOptions(Access):
 
 
 class BindingOptions(ChoiceOptions):
-    """What binds its shapes, too."""
+    """Those, and options that bind its shapes."""
 
     batch_size: int | None
     shapes: dict[str, tuple[int | str | None, ...]] | None
@@ -324,7 +324,7 @@ def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def binding_options(arguments: argparse.Namespace) -> BindingOptions:
-    """What chooses and binds the program, as the pipeline names it."""
+    """Returns the options that choose and bind the program, as the pipeline names them."""
     return {
         **choice_options(arguments),
         "batch_size": arguments.batch_size,

@@ -1,5 +1,5 @@
-"""What a plan says beyond the placement: what would fit, what may be better, what TensorFlow's
-optimiser makes of it."""
+"""Advice in a plan: changes that would fit, ways that may be better, the result of TensorFlow's
+optimiser."""
 
 from __future__ import annotations
 

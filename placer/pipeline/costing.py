@@ -43,7 +43,7 @@ def cost_ops(
 def _warnings(
     costs: Mapping[str, OpCost], by_type: Collection[str], cluster: Cluster
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """What measured times (``by_type`` of device) leave to the cost model."""
+    """Warnings of ops that keep the cost model's times beside measured ones (by device type)."""
     others = sorted({device.type for device in cluster.devices} - set(by_type))
     if others and "" not in by_type:
         message = (

@@ -43,13 +43,13 @@ LEAST_STEP = 1.02
 _MOST_TRIAL_SECONDS = 6.0
 _LEAST_TRIAL_SECONDS = 3.0
 _FIT_SHARE = 0.5
-"""Of the time that is left: rewriting a step takes several predictions."""
+"""Share of the time that is left: rewriting a step takes several predictions."""
 
 _TRIALS = 8
-"""Of this many the time is thought to be, if each finds a placement and improves it to the end."""
+"""Trials that the time is divided among, if each finds a placement and improves it to the end."""
 
 _FACTORS = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, *(2.0**power for power in range(1, 11)))
-"""Of the least caps that could be enough, tried in this order."""
+"""Factors of the least caps that could be enough, tried in this order."""
 
 _DEVICE_STRING = "the device string "
 
@@ -110,10 +110,10 @@ def placed_fixes(
     trains: bool = False,
     tables: bool = False,
 ) -> list[PlacedFix]:
-    """What was found until ``deadline`` (``clock.monotonic()``): each single request (to spill, a
-    pin less) that is enough to drop, or the fewest; ``tables`` split that are too large; the step
-    of a program that ``trains`` rewritten; the least cap of one device, and of all in conflict; the
-    next larger devices; the largest batch.
+    """Returns the fixes found until ``deadline`` (``clock.monotonic()``): each single request (to
+    spill, a pin less) that is enough to drop, or the fewest; ``tables`` split that are too large;
+    the step of a program that ``trains`` rewritten; the least cap of one device, and of all in
+    conflict; the next larger devices; the largest batch.
 
     ``conflict`` is that of the problem, if it is proven infeasible: what cannot help is not tried.
     """
@@ -187,8 +187,8 @@ class _Trials:
             yield PlacedFix(kind="split", change=change, note=note, plan=plan)
 
     def requests(self, conflict: Conflict) -> Iterator[PlacedFix]:
-        """What could be enough as far as the problem tells; if none of it is, each request in
-        conflict, and at last all of them."""
+        """Yields changes that could be enough as far as the problem tells; if none is, each request
+        in conflict, and at last all of them."""
         rows = (*conflict.pins, *conflict.groups)
         blamed = [row.request for row in rows if row.request] or self._asked()
         likely = [fix.requests for fix in conflict.fixes if fix.requests]
@@ -286,8 +286,8 @@ class _Trials:
         return replace(self.wanted, max_memory=",".join(f"{name}={size}" for name, size in caps))
 
     def _limits(self, usable: Mapping[str, int], factor: float) -> dict[str, int]:
-        """What to ask for in place of the caps that were asked for: as they were, but with
-        ``factor`` times ``usable`` bytes usable, reserves taken off."""
+        """Returns the caps to ask for in place of those asked for, so that ``factor`` times
+        ``usable`` bytes are usable once reserves are taken off."""
         asked, host = self.wanted.max_memory, "cpu" in str(self.wanted.max_memory).lower()
         limits = {
             device.name: device.memory_limit_bytes
@@ -341,7 +341,7 @@ class _Trials:
 
 
 def fit_note(plan: Plan) -> str:
-    """What was done so that the step of ``plan`` fits, and what that takes (predicted)."""
+    """Returns a note on how the step of ``plan`` was made to fit, with the predicted cost."""
     extra, step = plan.metrics.fit_extra_seconds or 0.0, plan.metrics.step_seconds or 0.0
     done = []
     if plan.rewriting.released:

@@ -199,8 +199,8 @@ def build_problem(
 
 
 def _certain_width(op: Op, widths: Mapping[str, WorkingSet]) -> WorkingSet:
-    """What the device of ``op`` holds whatever the order: nothing for functional loops and
-    branches, whose bodies are laid out op by op, as v1 loops are."""
+    """Returns the working set that the device of ``op`` holds whatever the order: nothing for
+    functional loops and branches, whose bodies are laid out op by op, as v1 loops are."""
     return WorkingSet(0, 0) if op.bodies else widths[op.name]
 
 

@@ -46,7 +46,7 @@ def count_left_over(extraction: Extraction) -> tuple[LeftOverSinks, ...]:
 
 
 def left_over_warnings(extraction: Extraction) -> Iterator[Warning_]:
-    """What a plan says of its sinks: what is fetched, what is not, and what that would cost."""
+    """Yields the warning of sinks that are not fetched: how many, and what fetching would cost."""
     rows = count_left_over(extraction)
     if not rows:
         return

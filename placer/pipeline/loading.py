@@ -1,4 +1,4 @@
-"""What loaders restore, in costs, in memory, and as facts of a report or plan."""
+"""Variables that loaders restore: in costs, in memory, and as facts of a report or plan."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def idle_bytes(stored: StoredVariables, cluster: Cluster) -> dict[str, tuple[int
 def loading_facts(
     stored: StoredVariables, cluster: Cluster, placement: Mapping[str, str] | None = None
 ) -> LoadingFacts | None:
-    """What loading takes; under ``placement`` if there is one, else with everything where
+    """Returns the facts of loading; under ``placement`` if there is one, else with everything where
     TensorFlow puts it.  ``None`` if nothing is stored."""
     variables = stored.variables
     if not variables and not stored.held_bytes and not stored.idle_bytes:
@@ -114,8 +114,8 @@ def _by_device(
 
 
 def loading_warnings(facts: LoadingFacts | None, cluster: Cluster) -> list[Warning_]:
-    """What to know before the placed model is loaded: which loader leaves the plan, and which other
-    signatures read variables from the host."""
+    """Returns warnings of loaders that leave the plan, and of other signatures that read variables
+    from the host."""
     if facts is None:
         return []
     found: list[Warning_] = []

@@ -1,4 +1,4 @@
-"""What is in a model: size, memory, work, and what stands in the way of placing it."""
+"""The report of a model: size, memory, work, and what stands in the way of placing it."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _memory_facts(
 
 
 def _need_facts(found: MemoryNeed | None) -> dict[str, Any]:
-    """What the allocator needs, and of what that is made up."""
+    """Returns the allocator's need, and the parts of it."""
     if found is None:
         return {}
     return {

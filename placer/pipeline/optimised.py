@@ -22,7 +22,7 @@ from placer.plan.rows import OptimisedFacts, PlanWarning
 _LOG = logging.getLogger(__name__)
 
 _MOST_OPS_UNASKED = 5_000
-"""Of a rewritten program that is optimised without being asked to: some ten seconds."""
+"""Most ops of a rewritten program that is optimised unasked: some ten seconds."""
 
 
 def with_optimised(plan: Plan, workload: Workload) -> Plan:
@@ -56,7 +56,7 @@ def warn_if_optimised_breaks(plan: Plan, workload: Workload) -> Plan:
 
 
 def _optimised_facts(plan: Plan, workload: Workload) -> OptimisedFacts:
-    """What the plan's graph becomes, and its peaks."""
+    """Returns the facts of the optimised graph, with its peaks."""
     from placer.application.measuring.optimised_graphs import optimise
 
     _LOG.info("optimising the placed graph as TensorFlow will")

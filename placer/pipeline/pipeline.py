@@ -18,7 +18,7 @@ from placer.solving.process import clock
 from placer.solving.process.compiling import PEAKS, TRANSFER, warm_up
 
 REFERENCE_DEVICE = "1xA100-40GB"
-"""What ``report`` shows times for when no devices are named."""
+"""The device of the times in ``report`` when none is named."""
 
 
 @takes_options
@@ -50,7 +50,8 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
 @takes_options
 @collection_paused()
 def report(source: Any, devices: str | Path | None = None, **options: Unpack[Keywords]) -> Report:
-    """What is in ``source`` and what one step takes; with ``devices``, where it would run too.
+    """Returns the contents of ``source`` and what one step takes; with ``devices``, also a
+    placement.
 
     Shapes may stay unknown: the report lists them, and says so if they prevent a placement.
     Without ``devices`` the figures are for one accelerator, the reference device.  ``options``

@@ -1,4 +1,4 @@
-"""What a placement of a workload costs."""
+"""Predictions for a placement of a workload."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def predict_seconds(
 
 
 def over_caps(metrics: Metrics, cluster: Cluster) -> dict[str, int]:
-    """What the devices take beyond their caps, of those that do: at their highest peak, or what
-    the allocator needs to serve it where that is more (not below the least limit that TensorFlow
-    takes).  The same of a plan: :attr:`placer.plan.plan.Plan.over_bytes`."""
+    """Returns the bytes by which devices exceed their caps, of those that do: by their highest
+    peak, or by the allocator's need where that is more (not below the least limit that TensorFlow
+    takes).  For a plan see :attr:`placer.plan.plan.Plan.over_bytes`."""
     over = {}
     for device in cluster.devices:
         taken = metrics.peaks[device.name].high_bytes

@@ -35,7 +35,7 @@ def find_placement(formulation: Formulation) -> Solution:
 
 
 def predict_solution(formulation: Formulation, solution: Solution) -> PredictedPlacement | None:
-    """What the placement costs with the control edges that it needs; ``None`` if there is none."""
+    """Predicts the placement with the control edges that it needs; ``None`` if there is none."""
     if solution.device_of is None:
         return None
     _LOG.info("predicting memory and times")

@@ -124,7 +124,7 @@ def _devices(
 
 
 def step_memory(metrics: Metrics, device: str) -> dict[str, Any]:
-    """What a step takes of the memory of ``device``, by the names of a plan's columns."""
+    """Returns the memory of ``device`` during a step, by the names of a plan's columns."""
     peak, found = metrics.peaks[device], metrics.needs[device]
     return {
         "peak_memory_bytes": peak.high_bytes,
@@ -153,7 +153,7 @@ def _spilled_bytes(
 
 
 def plan_metrics(metrics: Metrics, fitted: FittedPlacement | None = None) -> PlanMetrics:
-    """What a step takes; of one that was rewritten to fit, how much longer that is."""
+    """Returns the metrics of a step, with the extra seconds of one that was rewritten to fit."""
     rewritten = fitted is not None and fitted.step.fits and fitted.step.is_rewritten
     return PlanMetrics(
         fit_extra_seconds=fitted.step.extra_seconds if fitted and rewritten else None,
@@ -173,9 +173,9 @@ def _answer(
     metrics: Metrics | None,
     fitted: FittedPlacement | None,
 ) -> SolverAnswer:
-    """What the search says; of a placement whose allocators turn out to need more than caps
-    allow, along orders or with control edges that it did not follow, nothing is known.  That of a
-    step which was made to fit is not known to be the best if it takes longer than is proven."""
+    """Returns the answer of the search.  Its status becomes ``UNKNOWN`` where allocators need more
+    than the caps along orders, or with control edges, that the search did not follow; a proof does
+    not hold for a step that takes longer once it is made to fit."""
     is_placed = solution.device_of is not None
     is_over = metrics is not None and bool(over_caps(metrics, formulation.workload.cluster))
     status = solution.status
@@ -257,7 +257,7 @@ def _warnings(
 def _assumptions(
     cluster: Cluster, predicted: PredictedPlacement | None
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """What nobody said of the devices, and what is taken for it."""
+    """Yields warnings of assumptions about the devices."""
     ample = [device.name for device in cluster.devices if device.is_ample]
     if ample:
         peaks = predicted.metrics.peaks if predicted else {}

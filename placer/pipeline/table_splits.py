@@ -25,7 +25,7 @@ from placer.prediction.memory.allocator import MOST_PADDING_BYTES
 _LOG = logging.getLogger(__name__)
 
 _FACTORS = (1, 2, 4, 8)
-"""Of the fewest parts."""
+"""Multiples of the fewest parts, in the order in which they are tried."""
 
 
 def decide_splits(source: Any, devices: str | Path, wanted: Options) -> Options:
@@ -83,6 +83,6 @@ def _bytes(dtype: str, shape: list[int]) -> int:
 
 
 def _largest(cluster: Cluster) -> int:
-    """What the largest accelerator can hold; 0 without one."""
+    """Returns the bytes that the largest accelerator can hold; 0 without one."""
     sizes = [d.usable_bytes for d in cluster.devices if d.type != "CPU"]
     return max(sizes, default=0)

@@ -1,4 +1,4 @@
-"""What loading a SavedModel takes, by loader: part of plans and reports."""
+"""The bytes that loading a SavedModel takes, by loader: part of plans and reports."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SCHEMA = "placer.costs/1"
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredCosts(Summarised):
-    """What ``costs.json`` holds (see the JSON Schema): the times of one graph on one machine.
+    """The content of ``costs.json`` (see the JSON Schema): the times of one graph on one machine.
 
     ``ops`` has, for every op of the flat graph that ran, seconds of one execution: the
     ``median_seconds`` of the steps and the ``least_seconds``; a loop has those of all that it ran.

@@ -41,7 +41,7 @@ SCHEMA = "placer.plan/1"
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(Page):
-    """What ``plan.json`` holds, field by field (see ``docs/plan.md`` and the JSON Schema).
+    """The content of ``plan.json``, field by field (see ``docs/plan.md`` and the JSON Schema).
 
     ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
     ``control_edges`` are pairs of ops, the second of which waits for the first: they keep memory
@@ -106,8 +106,9 @@ class Plan(Page):
 
     @property
     def need_bytes(self) -> dict[str, int]:
-        """What caps hold for, by device: the highest predicted peak, or what the allocator needs
-        to serve it where that is more (not below the least limit that TensorFlow takes)."""
+        """The bytes that are held against the caps, by device: the highest predicted peak, or what
+        the allocator needs to serve it where that is more (not below the least limit that
+        TensorFlow takes)."""
         needs = {
             device.name: device.need_bytes or 0
             for device in self.devices
@@ -117,7 +118,7 @@ class Plan(Page):
 
     @property
     def over_bytes(self) -> dict[str, int]:
-        """What the needs exceed their caps by, of the devices where they do."""
+        """The bytes by which needs exceed their caps, of the devices where they do."""
         return over_caps(self.need_bytes, {d.name: d.usable_bytes for d in self.devices})
 
     @property
@@ -286,7 +287,7 @@ class Plan(Page):
 
 
 def over_caps(peak_bytes: Mapping[str, int], caps: Mapping[str, int]) -> dict[str, int]:
-    """What peaks exceed their caps by, of the devices where they do."""
+    """Returns the bytes by which peaks exceed their caps, of the devices where they do."""
     return {name: peak - caps[name] for name, peak in peak_bytes.items() if peak > caps[name]}
 
 

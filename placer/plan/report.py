@@ -1,4 +1,4 @@
-"""What a report says of a model: plain data, computed by :mod:`placer.pipeline.model_report`."""
+"""The records of a report: plain data, computed by :mod:`placer.pipeline.model_report`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEFT_OVER_WORDS: Mapping[str, str] = {
     "summary": "summaries",
     "assign": "assigned values",
 }
-"""What sinks are left over, by reason (:mod:`placer.extraction.reading.sinks`)."""
+"""Words for sinks that are left over, by reason (:mod:`placer.extraction.reading.sinks`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class LeftOverSinks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """What the model is.
+    """The model in figures.
 
     ``op_count`` ops are reached by the chosen outputs and side effects, of ``file_op_count`` in
     the file, functions included.  ``function_count`` are bodies of loops and branches.
@@ -201,7 +201,7 @@ class UnknownShape:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Report(Page):
-    """What a person needs to know of a model, and of its placement where there is one.
+    """A model, and its placement where there is one, as a person needs to know them.
 
     ``no_gpu_kernel`` and ``unmodelled`` count ops by op type.  ``unknown_share`` is the least part
     of the bytes of all tensors that ``unknown_shapes`` can have.  ``warnings`` are

@@ -1,4 +1,4 @@
-"""What a placement can be asked for, and how a plan remembers what was asked."""
+"""The options of a placement, and how a plan remembers them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Sizes = tuple[int | str | None, ...]
 AUTO, NEVER = "auto", "never"
 
 FIT_MEANS = ("release", "order", "recompute", "swap")
-"""What may be done to a training step that does not fit."""
+"""The means of making a training step fit."""
 
 NEVER_KEPT = ("allow_unsafe", "follow_links")
 """Options that only the caller gives: a plan out of a file does not allow anything."""
@@ -98,11 +98,11 @@ class Options:
     spill: str = "auto"
     """Whether ops may go to the host when the accelerators cannot hold all: ``"never"`` forbids."""
     objective: str = "transfer"
-    """What is least: bytes sent, ``"step-time"``, or ``"throughput"`` (the busiest device)."""
+    """The quantity to minimise: bytes sent, ``"step-time"``, or ``"throughput"``."""
     order: str = "free"
     """Control edges: none, where the caps need them (``"fit"``), for low peaks (``"memory"``)."""
     fit: str = ""
-    """What may be done to a training step that does not fit, before ops are spilled: some of
+    """The means of making a training step fit, before ops are spilled: some of
     ``"release,order,recompute,swap"``, or ``"auto"``."""
     max_slowdown: float | str | None = None
     """By how much longer a step may take for that: ``"30%"``, or a share such as 0.3."""
@@ -136,7 +136,7 @@ class Options:
     """Steps after which each search ends: the plan is the same every time, unless the time limit
     comes first."""
     seed: int = 0
-    """Of the search."""
+    """Seed of the search."""
     optimised: bool = False
     """Also predicts the graph that TensorFlow's graph optimiser makes of the placed one."""
 
@@ -165,12 +165,12 @@ class Options:
 
     @property
     def access(self) -> Access:
-        """What the model may do, as keyword arguments of what reads and runs it."""
+        """The permissions of the model, as keyword arguments of functions that read and run it."""
         return Access(allow_unsafe=self.allow_unsafe, follow_links=self.follow_links)
 
     @property
     def fit_means(self) -> tuple[str, ...]:
-        """What may be done to a step that does not fit, one by one."""
+        """The means of ``fit``, one by one."""
         if self.fit == "auto":
             return FIT_MEANS
         return tuple(part.strip() for part in self.fit.split(",") if part.strip())
@@ -225,7 +225,7 @@ def read_splits(given: object) -> dict[str, int] | str:
 
 
 def format_splits(splits: Mapping[str, int] | str) -> str:
-    """What :func:`read_splits` reads.
+    """Returns the text that :func:`read_splits` reads.
 
     >>> format_splits({"users": 4, "items": 2}), format_splits({})
     ('users=4,items=2', 'never')

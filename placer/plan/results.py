@@ -32,7 +32,7 @@ class Summarised:
         return text
 
     def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:
-        """What IPython shows."""
+        """Prints the summary in IPython."""
         printer.text(self.summary())
 
 
@@ -66,6 +66,6 @@ class Page(Drawn):
         return graph
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Returns the page for a notebook."""
         html: str = interactive().in_notebook(self)
         return html

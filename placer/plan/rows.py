@@ -83,7 +83,7 @@ class PlannedTransfer(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanMetrics(Row):
-    """What a step takes, all ``None`` where nothing is placed: unknown is not zero.
+    """The figures of a step, all ``None`` where nothing is placed: unknown is not zero.
 
     ``collective_bytes`` are what all devices send in collectives, beside the transfers.
     ``fit_extra_seconds`` of ``step_seconds`` are what it takes longer because it was made to fit,
@@ -146,8 +146,8 @@ class OptimisedFacts(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict(Row):
-    """What the gates say (``--fail-over``, ``--fail-on``, ``--baseline``): ``failures`` are the
-    reasons why they tripped, in sentences, ``notes`` what else a reader should know."""
+    """The verdict of the gates (``--fail-over``, ``--fail-on``, ``--baseline``): ``failures`` are
+    the reasons why they tripped, in sentences, ``notes`` what else a reader should know."""
 
     passed: bool
     failures: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ class GateVerdict(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWarning(Row):
-    """What a reader should know; ``ops`` are the first few of ``count``."""
+    """A warning to the reader of a plan; ``ops`` are the first few of ``count``."""
 
     code: str
     message: str

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from networkx import DiGraph, MultiDiGraph
 
 Attributes = Mapping[str, Any]
-"""Of a node or an edge."""
+"""Attributes of a node or an edge."""
 
 Document = dict[str, Any]
-"""What a ``placer.problem/1`` file holds."""
+"""The content of a ``placer.problem/1`` file."""
 
 _REST = "problem"
 """The attribute of a whole graph with what no node and no edge of it holds, as JSON."""
@@ -174,7 +174,7 @@ def _cluster(
 
 
 def _kept_rest(graph: DiGraph[Any] | MultiDiGraph[Any]) -> Document:
-    """What :func:`graph_of` kept beside nodes and edges."""
+    """Returns the fields that :func:`graph_of` kept beside nodes and edges."""
     kept = graph.graph.get(_REST)
     if kept is None:
         raise UsageError('the graph names no devices; give them, such as devices="2xGPU:8GiB"')
@@ -210,7 +210,7 @@ def _node_row(
     properties: Sequence[DeviceProperties] | None,
     host: str,
 ) -> Document:
-    """What a document says of one op, devices as numbers; ``group`` as it was given."""
+    """Returns the row of one op, devices as numbers; ``group`` as it was given."""
     pins, able = (_devices(node, found, name, names) for name in ("pin", "allowed"))
     accelerators = [name for name in names if name != host]
     allowed = pins or (able if "allowed" in found else accelerators or [host])

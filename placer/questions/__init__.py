@@ -1,1 +1,1 @@
-"""What people ask of plans and models."""
+"""Questions that people ask about plans and models."""

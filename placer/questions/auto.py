@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 AIMS = ("throughput", "latency", "memory")
 
 MARGIN = 0.1
-"""Of the pairs of ways that were measured in ``benchmarks/strategies``, 65 of the 72 whose steps
-differ by more than this are predicted in the right order."""
+"""Relative difference of steps below which ways are equal.  Of the pairs measured in
+``benchmarks/strategies``, 65 of the 72 whose steps differ by more than this are predicted in the
+right order."""
 
 DOUBT_SECONDS = 0.1e-3
 """Predicted steps there of less than 4 ms are off by 0.4 ms in the median, but all ways of a model
@@ -42,7 +43,7 @@ much alike: of the 12 pairs that differ by less than that, and by more than the 
 the right order."""
 
 SEARCH_SECONDS = 5.0
-"""Of each search, where nobody says."""
+"""Seconds of each search by default."""
 
 _LINKS = 4.0
 """Links of so many times the bandwidth are what advice is about: NVLink instead of PCIe."""
@@ -81,7 +82,7 @@ class AutoRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoResult(Drawn):
-    """What was chosen, and why each other way was not.
+    """The chosen way, and why each other way was not chosen.
 
     ``chosen`` is the name of a row, ``None`` if no way fits; ``gain`` how many times as fast as the
     next way that fits it is predicted to be (``None``: there is none).  ``advice`` says what would
@@ -274,8 +275,8 @@ class _Choice:
         return f"its parts would have batch statistics of their own ({state[0]}{more})"
 
     def _advice(self, chosen: AutoRow | None) -> tuple[str, ...]:
-        """What would bring a better way; where that is nothing of what can be set, other devices.
-        What is the least in memory is not asked to be faster."""
+        """Returns settings that would bring a better way; if there are none, devices that would.
+        The way of least memory is not asked to be faster."""
         found = list(self._changes(chosen))
         if chosen is not None and self.aim != "memory":
             step = _seconds(chosen)

@@ -44,18 +44,18 @@ class Built:
 
     @property
     def step_seconds(self) -> float:
-        """Of a predicted step."""
+        """Seconds of a predicted step."""
         return self.plan.metrics.step_seconds or 0.0
 
     @property
     def need_bytes(self) -> dict[str, int]:
-        """What each device needs: its allocator, over the orders that a step may run in."""
+        """The bytes that each device's allocator needs, over the orders of a step."""
         rows = self.plan.devices
         return {row.name: max(row.need_bytes or 0, row.peak_memory_bytes or 0) for row in rows}
 
     @property
     def over_bytes(self) -> dict[str, int]:
-        """What that is above the caps."""
+        """The bytes by which needs exceed the caps."""
         return self.plan.over_bytes
 
     @property
@@ -111,7 +111,7 @@ class AutoProgram:
         return self._built(place_first_choices(alone), alone)
 
     def place(self, cluster: Cluster, **changes: Any) -> Built:
-        """What a search finds for some of the devices, with options changed.
+        """Places the program on some of the devices, with options changed.
 
         Where tensors fit and the allocator's chunks do not, it searches again below the caps.
         """

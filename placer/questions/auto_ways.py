@@ -288,7 +288,7 @@ def _given(built: Built) -> Built:
 
 
 def _kind(cluster: Cluster, name: str) -> str:
-    """What tells devices apart, besides their names."""
+    """Returns the properties of a device as text, without its name."""
     return repr(replace(cluster.device(name), name=""))
 
 

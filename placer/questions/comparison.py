@@ -39,7 +39,7 @@ _IGNORES_CAPS = ("tensorflow-default",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedPlacement:
-    """What the solver, a baseline or a device function makes of the model: one row.
+    """A row: the placement by the solver, a baseline or a device function.
 
     ``peak_bytes`` are the highest predicted peaks by device, ``over_bytes`` what these, or what the
     allocators need, exceed the caps by (only devices that do).  ``placement`` gives the device of
@@ -89,7 +89,7 @@ def compare(
     functions: Mapping[str, DeviceFunction] | None = None,
     **options: Unpack[Keywords],
 ) -> Comparison:
-    """What the solver and every baseline make of ``source`` on ``devices``.
+    """Compares the placements of ``source`` on ``devices`` by the solver and every baseline.
 
     ``functions`` are device functions of the user's own by name.  If the graph has device strings,
     they are compared as ``expert-annotation``; unless ``clear_devices``, all baselines keep them.
@@ -159,7 +159,7 @@ def _own(workload: Workload, functions: Mapping[str, DeviceFunction]) -> list[Co
 
 
 def _followed(name: str, function: DeviceFunction, workload: Workload) -> ComparedPlacement:
-    """What TensorFlow makes of a device function under soft placement: it takes hints for law."""
+    """TensorFlow's placement by a device function under soft placement: hints are law."""
     wanted = replace(workload.wanted, device_function=function, keep_colocation=True, order=FREE)
     problem = formulate(replace(workload, wanted=wanted)).problem
     device_of = BASELINES["tensorflow-default"](problem)

@@ -1,4 +1,4 @@
-"""What differs between two plans, or between two models."""
+"""The differences between two plans, or between two models."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Difference(Summarised):
 
 
 def diff_plans(before: Plan, after: Plan) -> Difference:
-    """What ``after`` has elsewhere, more or less than ``before``.
+    """Returns the differences of ``after`` from ``before``: ops that moved, and figures.
 
     Raises :class:`UsageError` for plans that share no op: there is nothing to compare.
     """
@@ -80,8 +80,8 @@ def diff_plans(before: Plan, after: Plan) -> Difference:
 
 @takes_options
 def diff_models(before: Any, after: Any, **options: Unpack[Keywords]) -> Difference:
-    """What model ``after`` has more or less than ``before``, each analysed with ``options`` as for
-    :func:`placer.pipeline.pipeline.report`."""
+    """Returns the differences of model ``after`` from ``before``, each analysed with ``options`` as
+    for :func:`placer.pipeline.pipeline.report`."""
     wanted = read_options(options)
     works = [read_workload(source, REFERENCE_DEVICE, wanted) for source in (before, after)]
     reports = [analyse(work, predict_on_one_device(work)) for work in works]

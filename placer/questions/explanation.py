@@ -87,9 +87,9 @@ class OpExplanation(Summarised):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanExplanation(Summarised):
-    """What holds the ops of a plan: by device, how many ops are there for which reason (the codes
-    of :class:`OpExplanation`), with their resident bytes; and for the largest transfers why their
-    two ends are apart, as (row, producer's code, codes of the ops that read it there)."""
+    """The reasons for a placement: by device, how many ops are there for which reason (the codes of
+    :class:`OpExplanation`), with their resident bytes; and for the largest transfers why their two
+    ends are apart, as (row, producer's code, codes of the ops that read it there)."""
 
     plan: Plan = field(metadata={"in_file": False}, repr=False)
     ops: Mapping[str, Mapping[str, int]]
@@ -150,7 +150,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
 def explain_plan(
     plan: Plan, source: Any = None, *, transfer_count: int = 10, **changes: Any
 ) -> PlanExplanation:
-    """What holds the ops of ``plan`` where they are; arguments and errors as for
+    """Returns the reasons why the ops of ``plan`` are where they are; arguments and errors as for
     :func:`explain_op`."""
     workload = reopen(plan, source, **changes)
     constraints = constraints_of(workload)

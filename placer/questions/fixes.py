@@ -1,4 +1,4 @@
-"""What would make an infeasible request fit; every answer was placed before it is given.
+"""Changes that make an infeasible request fit; every answer was placed before it is given.
 
 :mod:`placer.pipeline.fixes` finds the changes, for a new plan in what is left of its time limit.
 Here it is asked again for a plan that was kept, and how many micro-batches are enough.

@@ -1,4 +1,4 @@
-"""What a trace of TensorFlow's profiler says of a program, beside what was predicted of it."""
+"""The measurements in a trace of TensorFlow's profiler, beside the prediction."""
 
 from __future__ import annotations
 

@@ -136,8 +136,7 @@ def _three_digits(number: float) -> str:
 
 
 def card_lines(devices: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What becomes of the memory of each model of card among the ``devices`` of a plan: TensorFlow
-    hands out less than there is."""
+    """Returns a line for each model of card in a plan: TensorFlow hands out less than there is."""
     cards = {device["model"]: device for device in devices if device["card_usable_bytes"]}
     return [
         f"{model}: {format_bytes(card['card_bytes'])} in all, of which the CUDA context takes "

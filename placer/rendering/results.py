@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class Renderer(NamedTuple):
-    """What writes results of a ``kind``: ``blocks`` the titles, facts and tables that fit a width,
-    ``table`` the CSV, if there is one."""
+    """The renderer of results of a ``kind``: ``blocks`` the titles, facts and tables that fit a
+    width, ``table`` the CSV, if there is one."""
 
     kind: type
     blocks: Callable[[Any, int], list[RenderableType]]

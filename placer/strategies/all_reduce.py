@@ -66,7 +66,7 @@ def _one_tower(
     names: Sequence[str],
     group_key: int,
 ) -> Pairs:
-    """What one tower gets; its collectives come one after the other, in the order of all."""
+    """Returns the sums for one tower; all towers run their collectives in one order."""
     summed, before = Pairs(), list[Any]()
     for number, pack in enumerate(packs):
         values = [pairs[index][1] for index in pack]

@@ -82,7 +82,7 @@ class ReplicatedKerasStep(KerasStep):
         return [(variable, known[id(variable)]) for known in self._towers for variable in kept]
 
     def _handles(self) -> list[Any]:
-        """Of all replicas, those of the first tower first."""
+        """The handles of all replicas, those of the first tower first."""
         known = [variable._value.handle for variable in _replicated(self.model)]
         return known + [replica.handle for _, replica in self.replicas]
 

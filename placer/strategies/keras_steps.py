@@ -28,15 +28,14 @@ MEANS = ("sum_over_batch_size", "mean")
 """Reductions of Keras whose loss of a batch is the mean of its parts' by examples."""
 
 _MOST_DIFFERENT = 0.02
-"""What rounding in float16 leaves is below this share of a gradient; what parts of another loss
-differ by is of its own order."""
+"""Share of a gradient that rounding in float16 stays below; parts of another loss do not."""
 
 _SEED = "seed_generator_state"
-"""What Keras calls the state of a layer that draws random numbers."""
+"""Keras's name for the state of a layer that draws random numbers."""
 
 
 class KerasStep(DividedStep):
-    """What every part of a batch runs of a Keras model, and how the parts become one step.
+    """A Keras step in parts: the forward and backward pass of each, and how they become one step.
 
     Raises :class:`UsageError` for a model with several optimizers.
     """
@@ -134,7 +133,7 @@ class KerasStep(DividedStep):
 
 @contextmanager
 def _recorded(optimizer: Any, applied: list[Pairs]) -> Iterator[None]:
-    """What ``optimizer`` would apply goes to ``applied`` instead."""
+    """Records in ``applied`` what ``optimizer`` would apply."""
 
     def record(grads: Any, trainable_variables: Any = None) -> None:
         variables = optimizer._trainable_variables

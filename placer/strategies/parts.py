@@ -1,5 +1,5 @@
-"""What towers and micro-batches share: one part of a batch run forward and backward, and what the
-parts give made one again."""
+"""Code that towers and micro-batches share: one part of a batch run forward and backward, and what
+the parts give made one again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Clip = Callable[[list[Any]], list[Any]] | None
 
 
 class DividedStep:
-    """What every part of a batch runs, and how the parts become one step again; see
+    """A step in parts: what each part runs, and how the parts become one step again; see
     :func:`placer.strategies.towers.data_parallel`.  Raises :class:`UsageError` for an unknown
     word."""
 
@@ -58,7 +58,7 @@ class DividedStep:
         return run_backward(self.run, part, self.variables)
 
     def shares(self, weights: Sequence[Any]) -> Sequence[Any]:
-        """What the gradients of each part count for: its share of the examples, ``None`` for
+        """Returns the weight of each part's gradients: its share of the examples, ``None`` for
         one."""
         return weights if self.reduction == "mean" else [None] * len(weights)
 

@@ -80,7 +80,7 @@ def in_pieces(divided: DividedStep, pieces: int, in_flight: int) -> Function:
 def _forward(
     run: Function, parts: Iterator[tuple[Any, ...]], pieces: int, in_flight: int
 ) -> list[Any]:
-    """What ``run`` gives for each part."""
+    """Returns the result of ``run`` for each part."""
     found: list[Any] = []
     while len(found) < pieces:
         with _piece(found, in_flight):

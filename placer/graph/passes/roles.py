@@ -158,7 +158,8 @@ class _Accesses:
         return frozenset(handle for handle, name in self.name_of.items() if name in names)
 
     def before_fetches(self) -> set[str]:
-        """The ops that fetched values depend on, the update of a variable that they read included."""
+        """The ops that fetched values depend on, updates of the variables that they read
+        included."""
         seen: set[str] = set()
         reads = {name: v for v, names in self.readers.items() for name in names}
         pending = [*map(op_of, self.graph.fetches)]

@@ -34,8 +34,8 @@ class CollapsedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollapsedEdge:
-    """What ops of node ``target`` read of ops of node ``source``: bytes of all tensors, each once,
-    and what is transferred between devices for it."""
+    """The tensors that ops of node ``target`` read of ops of node ``source``: bytes of all tensors,
+    each once, and what is transferred between devices for it."""
 
     source: int
     target: int

@@ -120,7 +120,7 @@ def _bytes_by_kind(step: PredictedStep, device: int) -> dict[str, list[int]]:
 
 
 def _fullest_moments(times: Sequence[int], in_use: Sequence[int]) -> Iterable[int]:
-    """Of the positions at each time the one with the most bytes in use."""
+    """Yields for each time the position with the most bytes in use."""
     best: dict[int, int] = {}
     for moment, time in enumerate(times):
         if time not in best or in_use[moment] > in_use[best[time]]:

@@ -21,7 +21,7 @@ MOST_CHILDREN = 24
 """A group shows at most about so many at once."""
 
 _MANY_CHILDREN = 12
-"""Of more than these, runs on one device are shown as one."""
+"""Children beyond which runs on one device are shown as one."""
 
 _MOST_OF_ALL, _LEAST_OF_ALL = 0.9, 0.01
 _LEAST_STRETCHES = 3
@@ -153,7 +153,7 @@ def _connect(parts: dict[int, _Part], step: PredictedStep, passes: Passes) -> No
 
 
 def _note_crossings(parts: dict[int, _Part], step: PredictedStep, passes: Passes) -> None:
-    """What holds both ends of a large transfer is on several devices, however little of it."""
+    """Notes that parts which hold both ends of a large transfer are on several devices."""
     sizes = [row.transfer.bytes or 0 for row in step.sent]
     least = _LEAST_OF_ALL * sum(sizes)
     for row, size in zip(step.sent, sizes, strict=True):
@@ -168,7 +168,7 @@ def _note_crossings(parts: dict[int, _Part], step: PredictedStep, passes: Passes
 
 
 def _beside(one: _Part, other: _Part) -> tuple[_Part, _Part]:
-    """What holds the two of them in the innermost group that holds both."""
+    """Returns the two parts of their innermost common group that hold one and the other."""
     while one.level > other.level:
         one = cast(_Part, one.outer)
     while other.level > one.level:
@@ -305,7 +305,7 @@ def _beginning(name: str, words: int) -> str:
 
 
 def _run_name(names: list[str], words: bool) -> str:
-    """What a run of parts is called: by how the names begin, or by the first and the last.
+    """Returns the name of a run of parts: by how the names begin, or by the first and the last.
 
     >>> _run_name(["block1a_conv", "block1a_bn"], words=True)
     'block1a'

@@ -69,8 +69,8 @@ def render_page(result: Plan | Report | AutoResult) -> str:
 
 
 def in_notebook(result: Plan | Report) -> str:
-    """What a notebook shows: the page in a frame without the rights of the notebook (``sandbox``),
-    or, where the graph is large, the summary."""
+    """Returns the page for a notebook: the page in a frame without the rights of the notebook
+    (``sandbox``), or, where the graph is large, the summary."""
     name = "plan" if isinstance(result, Plan) else "report"
     count = len(result.placement) if isinstance(result, Plan) else result.model.op_count
     if count > MOST_OPS:
@@ -136,7 +136,7 @@ def json_in_script(value: Any) -> str:
 
 
 def _memory_parts(device: Mapping[str, Any]) -> dict[str, Any]:
-    """What the need of a device is made of, and its bars in hundredths of what is usable."""
+    """Returns the parts of a device's need, and its bars in hundredths of what is usable."""
     peak, usable = device["peak_memory_bytes"], device["usable_bytes"]
     need, in_use = device.get("need_bytes"), device.get("in_use_peak_bytes")
     resident = min(device.get("resident_bytes") or 0, peak or 0)

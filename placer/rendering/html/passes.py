@@ -30,7 +30,7 @@ FORWARD, BACKWARD, UPDATE = range(3)
 _LATE = re.compile(rf"{RECOMPUTED}|{SWAPPED}(_\d+)?")
 _SOURCES = VARIABLES | {"Const"}
 _HANDED_ON = ENTERS | {READ_VARIABLE, "Identity", "Cast"}
-"""What is shown with its reader where it reads constants and variables alone."""
+"""Op types shown with their reader where they read constants and variables alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class _Folding:
                 self.anchor[op] = self._deepest(self.reads[op])
 
     def fold_updates(self) -> None:
-        """What is computed from gradients goes to the layer of the variable that it updates."""
+        """Moves what is computed from gradients to the layer of the variable that it updates."""
         for op in reversed(self.order):
             if self.pass_of[op] != UPDATE or self.source[op]:
                 continue
@@ -199,7 +199,7 @@ class _Folding:
         return self._updates(op) and not self.moving[op]
 
     def _late(self) -> dict[int, int]:
-        """What is computed again or comes back from the host, and the op whose value it has."""
+        """Maps ops that are computed again or copied back to the op whose value they have."""
         number = {name: op for op, name in enumerate(self.step.ops)}
         split = (name.rpartition("/") for name in self.step.ops)
         return {
@@ -209,7 +209,7 @@ class _Folding:
         }
 
     def _moving(self) -> list[bool]:
-        """What depends on what is fed; everything but sources where nothing is."""
+        """Marks the ops that depend on what is fed; everything but sources where nothing is."""
         types = self.step.op_types
         fed = [
             not self.source[op] and (kind in PLACEHOLDERS or "Iterator" in kind)
@@ -257,7 +257,7 @@ class _Folding:
         return found
 
     def _named(self, op: int, number: dict[str, int], deepest: dict[str, int]) -> int | None:
-        """What the name says is differentiated: an op, or the scope that it lay in."""
+        """Returns the op that is differentiated by its name, or one of the scope that it lay in."""
         before, path = differentiated(self.step.ops[op])
         if before is None:
             return None
@@ -272,8 +272,8 @@ class _Folding:
         return None
 
     def _near(self, op: int) -> int | None:
-        """What is differentiated as the edges have it: the last op of the forward pass that is
-        read; a sum of gradients has its reader's."""
+        """Returns the op that is differentiated by its edges: the last op of the forward pass that
+        is read; a sum of gradients has its reader's."""
         reads = [r for r in self.reads[op] if self.pass_of[r] == FORWARD]
         at = self._deepest(reads)
         if at is None:

@@ -15,7 +15,7 @@ from placer.rendering.text.plan_text import FORMAT_WORDS
 
 
 def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
-    """What was chosen and what it gains, every way in a line, and what would be better."""
+    """Returns the choice and its gain, every way in a line, and what would be better."""
     batch = "" if found.batch_size is None else f", batches of {found.batch_size:,}"
     kind = "Keras model" if found.name else FORMAT_WORDS[found.model["format"]]
     note = f"{kind}: {found.task}{batch}, for {found.aim}"

@@ -26,8 +26,8 @@ _NAME_WIDTH = 60
 
 
 def render_conflict(conflict: Conflict, *, is_proven: bool) -> RenderableType:
-    """What cannot be kept together (unless it ``is_proven``: which caps the placement breaks), and
-    what would help, one line each."""
+    """Returns the requests that cannot be kept together (unless it ``is_proven``: the caps that the
+    placement breaks), and the changes that would help, one line each."""
     rows: list[tuple[str, RenderableType]] = [
         ("because", Text(line)) for line in conflict_sentences(conflict)
     ]
@@ -49,7 +49,8 @@ def fix_line(fix: Fix) -> str:
 
 
 def conflict_sentences(conflict: Conflict) -> list[str]:
-    """What cannot be kept together, in words; the rows as they are where no reason is known."""
+    """Returns the requests that cannot be kept together, in words; the rows as they are where no
+    reason is known."""
     devices, needed = _devices(conflict), format_bytes(conflict.needed_bytes)
     held, because = _joined(_parts(conflict)), _because(conflict)
     sentences = {
@@ -77,7 +78,7 @@ def _devices(conflict: Conflict) -> str:
 
 
 def _parts(conflict: Conflict) -> list[str]:
-    """What has to be held, by who says so."""
+    """Returns the amounts that have to be held, by who says so."""
     parts = [*_pins(conflict), *_groups(conflict)]
     if other := conflict.other_bytes:
         what = "what may go nowhere else" if parts else "all that may go nowhere else"

@@ -53,7 +53,7 @@ def _run(costs: MeasuredCosts) -> list[tuple[str, RenderableType]]:
 
 
 def _traced(costs: MeasuredCosts) -> list[tuple[str, RenderableType]]:
-    """What the trace has of steps, and how much of it is of this model."""
+    """Returns rows on the steps in the trace, and on how much of it is of this model."""
     facts = costs.trace
     whole, cut = facts["whole_steps"], facts["cut_steps"]
     window = f"{format_count(whole, 'whole step')}, {format_count(cut, 'other run')}"
@@ -71,7 +71,7 @@ def _traced(costs: MeasuredCosts) -> list[tuple[str, RenderableType]]:
 
 
 def _memory(costs: MeasuredCosts, width: int) -> list[RenderableType]:
-    """What the allocators gave out, beside what is predicted for one device."""
+    """Returns the bytes that the allocators gave out, beside the prediction for one device."""
     if not costs.memory:
         return []
     keys = ("before_bytes", "peak_bytes", "peak_requested_bytes", "peak_temporary_bytes")
@@ -94,7 +94,7 @@ def _memory(costs: MeasuredCosts, width: int) -> list[RenderableType]:
 
 
 def calibration_blocks(found: Calibration, width: int) -> list[RenderableType]:
-    """What the device reaches by kind of op, and how far the fit is off."""
+    """Returns the rates that the device reaches by kind of op, and how far the fit is off."""
     fitted_to = f"{format_count(found.op_count, 'op')} of {format_count(found.files, 'file')}"
     errors = f"{found.median_error:.0%} median of an op, {found.step_error:.0%} median of a step"
     rows = [

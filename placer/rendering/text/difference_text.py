@@ -1,4 +1,4 @@
-"""What differs, as text and CSV."""
+"""Differences as text and CSV."""
 
 from __future__ import annotations
 

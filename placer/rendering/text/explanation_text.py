@@ -56,7 +56,7 @@ def op_explanation_blocks(found: OpExplanation, width: int) -> list[RenderableTy
 
 
 def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[RenderableType]:
-    """What holds the ops of every device, and why the largest transfers cross."""
+    """Returns the reasons of the ops of every device, and why the largest transfers cross."""
     plan = found.plan
     codes = [c for c in _WORDS if any(c in counts for counts in found.ops.values())]
     headers = [f"{_WORDS[code][0].upper()}{_WORDS[code][1:]}>" for code in codes]

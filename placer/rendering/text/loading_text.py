@@ -1,4 +1,4 @@
-"""What loaders restore, in words."""
+"""The variables that loaders restore, in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from placer.rendering.quantities import format_bytes, format_count
 
 
 def loading_rows(facts: LoadingFacts | None, signature: str) -> list[tuple[str, str]]:
-    """What is loaded, and what the host holds meanwhile; none for a model without variables."""
+    """Returns rows on what is loaded and what the host holds meanwhile; none without variables."""
     if facts is None:
         return []
     rows = [("loading", _restored(facts, signature))] if facts.variable_count else []
@@ -30,7 +30,7 @@ def loading_rows(facts: LoadingFacts | None, signature: str) -> list[tuple[str, 
 
 
 def loaded_line(facts: LoadingFacts, signature: str) -> str:
-    """What is loaded where: what the plan says, and the loader that does otherwise."""
+    """Returns where variables are loaded by the plan, and the loader that does otherwise."""
     placed, plain = facts.devices[PLACED], facts.devices[PLAIN]
     line = f"{_restored(facts, signature)}: {_where(placed)}"
     return line if plain == placed else f"{line}; with plain {PLAIN} {_where(plain)}"

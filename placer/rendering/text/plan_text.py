@@ -48,7 +48,7 @@ CUT = (
     "a part of the search was ended by the clock: another run may find another placement "
     "(--work-limit: the same)"
 )
-"""Of an answer that the clock had a say in."""
+"""Note on an answer that the clock had a say in."""
 
 _NEED = " Need: what its allocator must be allowed for that, padding and gaps included."
 
@@ -178,7 +178,7 @@ def followers_text(plan: Plan) -> str:
 
 
 def rewriting_text(rewriting: Rewriting) -> str:
-    """What the step does otherwise: ``"60 ops computed twice, 1 tensor swapped"``."""
+    """Returns the changes to a step: ``"60 ops computed twice, 1 tensor swapped"``."""
     parts = []
     if rewriting.clones:
         parts.append(f"{format_count(len(rewriting.clones), 'op')} computed twice")
@@ -203,13 +203,13 @@ def quality_text(solver: SolverAnswer) -> str:
 
 
 def within_allowance(solver: SolverAnswer) -> str:
-    """What a proof is limited to where ops with a GPU kernel are on the host."""
+    """Returns the limits of a proof where ops with a GPU kernel are on the host."""
     is_limited = solver.status == "OPTIMAL" and solver.spill_allowance_bytes
     return " within the spill allowance" if is_limited else ""
 
 
 def spill_text(solver: SolverAnswer) -> str:
-    """What is on the host although a GPU could run it, and what was allowed; ``""`` if nothing."""
+    """Returns the bytes on the host that a GPU could run, and the allowance; ``""`` if nothing."""
     if not solver.spill_allowance_bytes or solver.spill_footprint_bytes is None:
         return ""
     return (
@@ -282,7 +282,7 @@ def _peaks(plan: Plan) -> Text:
 
 
 def _optimised(plan: Plan) -> list[RenderableType]:
-    """What TensorFlow's graph optimiser makes of the placed graph."""
+    """Returns the table of what TensorFlow's graph optimiser makes of the placed graph."""
     found = plan.optimised
     if found is None:
         return []

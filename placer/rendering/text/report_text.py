@@ -156,7 +156,7 @@ def _input_lines(inputs: Sequence[InputFacts]) -> list[str]:
 
 
 def _batch_line(model: ModelFacts) -> RenderableType:
-    """What the batch size is, said aloud, and what stays open."""
+    """Returns a line on the batch size, and on what stays open."""
     still, ways = open_inputs(model)
     bound = f"bound to {model.batch_size} (--batch-size)" if model.batch_size is not None else ""
     if still and bound:
@@ -188,7 +188,7 @@ def _is_open(item: InputFacts) -> bool:
 
 
 def _at_least(report: Report) -> str:
-    """What stands before every figure that leaves tensors of unknown size out."""
+    """Returns the words before every figure that leaves tensors of unknown size out."""
     return "at least " if report.unknown_shapes else ""
 
 
@@ -235,7 +235,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
 
 
 def _need(memory: MemoryFacts) -> str:
-    """What the allocator needs, and what it needs that for."""
+    """Returns the allocator's need and its parts."""
     low, high = format_bytes(memory.need_low_bytes), format_bytes(memory.need_high_bytes)
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
     more = memory.with_workspace_bytes > memory.need_high_bytes

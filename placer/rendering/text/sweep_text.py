@@ -41,7 +41,7 @@ def sweep_blocks(found: Sweep, width: int) -> list[RenderableType]:
 
 
 def _reservations(found: Sweep) -> list[RenderableType]:
-    """What the reports of the single sizes say, too: what is not counted, and every warning."""
+    """Returns rows as in the reports of single sizes: what is not counted, and every warning."""
     blocks: list[RenderableType] = []
     if any(row.unknown_tensors for row in found.rows):
         most = max(row.unknown_tensors for row in found.rows)

@@ -140,7 +140,7 @@ def _result(found: Verification) -> Text:
 
 
 def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
-    """What every device took, with its cap as the hard limit of TensorFlow's allocator."""
+    """Returns a row per device: the memory it took, its cap being the allocator's hard limit."""
     failed = found.out_of_memory
     headers = ("Memory", "Held>", "In use, most>", "Need>", "Cap>", "Used>", "Answer")
     cells = [
