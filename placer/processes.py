@@ -245,7 +245,7 @@ class _Answers(io.RawIOBase):
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, less what has modules searched in the current directory."""
+    """The environment of this process, less what has modules searched in the current directory."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return {
         **os.environ,
