@@ -7,27 +7,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from cost_models.byte_sizes import format_bytes
-from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from placer import __version__
 from placer.fitting.fitted_step import FittedStep
-from placer.graph.program_source import Warning_
 from placer.graph.rewriting import NO_REWRITING
-from placer.pipeline.fitting import FittedPlacement, fit_warnings
+from placer.pipeline.fitting import FittedPlacement
 from placer.pipeline.formulation import Formulation
-from placer.pipeline.hints import hint_warnings, hints_apart
-from placer.pipeline.left_over import left_over_warnings
-from placer.pipeline.loading import loading_facts, loading_warnings
+from placer.pipeline.loading import loading_facts
+from placer.pipeline.plan_warnings import hints_apart, plan_warnings
 from placer.pipeline.predicted_placement import PredictedPlacement, over_caps
 from placer.plan.plan import Plan
-from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
+from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer
 from placer.prediction.metrics import Metrics
 from placer.problem.status import Status
-from placer.solving.caps.overruns import PEAK_OVER_CAP
 from placer.solving.following import followers_of
 from placer.solving.solution import Solution
-
-_OPS_PER_WARNING = 20
 
 
 def assemble_plan(
@@ -42,6 +35,9 @@ def assemble_plan(
     ops = workload.graph.ops.values()
     placement, metrics = (predicted.placement, predicted.metrics) if predicted else ({}, None)
     followers = _followers(formulation, solution)
+    loading = None
+    if placement:
+        loading = loading_facts(extraction.stored, workload.cluster, placement)
     return Plan(
         model=extraction.model.copy(),
         bindings=extraction.bindings.copy(),
@@ -56,14 +52,12 @@ def assemble_plan(
         metrics=plan_metrics(metrics, fitted) if metrics else PlanMetrics(),
         solver=_answer(formulation, solution, metrics, fitted),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
-        warnings=tuple(_warnings(formulation, solution, predicted, fitted)),
+        warnings=tuple(plan_warnings(formulation, solution, predicted, fitted, loading)),
         conflict=solution.conflict,
         control_edges=predicted.control_edges if predicted else (),
         rewriting=predicted.rewriting if predicted else NO_REWRITING,
         followers=followers,
-        loading=loading_facts(extraction.stored, workload.cluster, placement)
-        if placement
-        else None,
+        loading=loading,
         hints_apart=len(hints_apart(formulation.graph, placement)) if placement else 0,
         tensorflow_version=extraction.tensorflow_version,
         tool_version=__version__,
@@ -194,87 +188,3 @@ def _answer(
         spill_allowance_bytes=solution.spill_allowance_bytes if is_placed else None,
         spill_footprint_bytes=solution.spilled_bytes if is_placed else None,
     )
-
-
-def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
-    """Caps that no card of the named model keeps."""
-    for device in cluster.devices:
-        card = device.card
-        if card is not None and device.usable_bytes > card.usable_bytes:
-            message = (
-                f"{device.name} may be filled up to {format_bytes(device.usable_bytes)}, but of a "
-                f"{device.model} TensorFlow hands out about {format_bytes(card.usable_bytes)}: "
-                f"{format_bytes(card.context_bytes)} go to the CUDA context, "
-                f"{format_bytes(card.kept_back_bytes)} are kept back"
-            )
-            yield "cap_over_card", message, ()
-
-
-def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
-    """Devices whose allocator needs more than it may hand out."""
-    for device in cluster.devices:
-        found = metrics.needs[device.name]
-        if found.need.high_bytes <= device.usable_bytes:
-            continue
-        message = (
-            f"{device.name} is predicted to need {format_bytes(found.need.high_bytes)} with "
-            f"padding and gaps (allocator: {found.allocator}), above its cap of "
-            f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out "
-            f"of memory; --max-memory or --reserve leaves more"
-        )
-        yield "need_over_cap", message, ()
-
-
-def _warnings(
-    formulation: Formulation,
-    solution: Solution,
-    predicted: PredictedPlacement | None,
-    fitted: FittedPlacement | None,
-) -> Iterator[PlanWarning]:
-    extraction = formulation.workload.extraction
-    found = [*extraction.warnings, *formulation.constraints.warnings]
-    found += left_over_warnings(extraction)
-    found += _assumptions(formulation.workload.cluster, predicted)
-    cluster = formulation.workload.cluster
-    if predicted is not None:
-        found += hint_warnings(formulation.graph, predicted.placement)
-        facts = loading_facts(extraction.stored, cluster, predicted.placement)
-        found += loading_warnings(facts, cluster)
-    if extraction.unknown:
-        message = "the shapes of these tensors are unknown; their bytes are not counted"
-        found.append(("unknown_shape", message, extraction.unknown))
-    if formulation.workload.wanted.fit:
-        found += fit_warnings(formulation.workload, fitted)
-    found += _caps_over_cards(formulation.workload.cluster)
-    found += [(code, message, ()) for code, message in solution.warnings]
-    if predicted and PEAK_OVER_CAP not in dict(solution.warnings):
-        found += needs_over_caps(formulation.workload.cluster, predicted.metrics)
-    for code, message, ops in found:
-        first = tuple(ops[:_OPS_PER_WARNING])
-        yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)
-
-
-def _assumptions(
-    cluster: Cluster, predicted: PredictedPlacement | None
-) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yields warnings of assumptions about the devices."""
-    ample = [device.name for device in cluster.devices if device.is_ample]
-    if ample:
-        peaks = predicted.metrics.peaks if predicted else {}
-        sizes = [
-            f"{name} ({format_bytes(peaks[name].high_bytes)})" if name in peaks else name
-            for name in ample
-        ]
-        message = (
-            f"the devices are not this machine's, and {', '.join(sizes)} is taken to have as much "
-            f"memory as it needs: CPU:64GiB in --devices, or the cluster file, says how much it has"
-        )
-        yield "assumed_host", message, ()
-    if pairs := cluster.assumed_links:
-        link = ASSUMED_NETWORK_LINK
-        message = (
-            f"nobody said how fast the network between the machines is: {link.bandwidth / 1e9:g} "
-            f"GB/s and {link.latency * 1e6:g} us are assumed between {pairs[0][0]} and "
-            f"{pairs[0][1]} and every such pair; [network_link] in the cluster file says it"
-        )
-        yield "assumed_network", message, ()

@@ -14,7 +14,7 @@ from placer.graph.control_edges import add_control_edges
 from placer.graph.op_graph import OpGraph
 from placer.graph.tensor_names import op_of
 from placer.pipeline.formulation import constraints_of
-from placer.pipeline.hints import hints_apart
+from placer.pipeline.plan_warnings import hints_apart
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload

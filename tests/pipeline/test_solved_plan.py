@@ -5,7 +5,8 @@ from types import SimpleNamespace
 from graphs_by_hand import draw, draw_costs
 
 from cost_models.clusters import parse_cluster
-from placer.pipeline.solved_plan import _answer, needs_over_caps, step_memory
+from placer.pipeline.plan_warnings import needs_over_caps
+from placer.pipeline.solved_plan import _answer, step_memory
 from placer.plan.request import Options
 from placer.prediction.prediction import predict
 from placer.problem.status import Status

@@ -12,7 +12,7 @@ from small_problems import best_by_enumeration, placements_of
 
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
-from placer.pipeline.hints import hint_warnings
+from placer.pipeline.plan_warnings import hint_warnings
 from placer.prediction.scoring import score
 from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.solving.solution import SolverParameters

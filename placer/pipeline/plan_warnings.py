@@ -1,0 +1,133 @@
+"""The warnings of a plan, wherever they come from.
+
+TensorFlow 2's ``tf.gradients`` has nearly every backward op ask (``_class``) for the device of its
+forward op, and every sum of gradients for that of one of them: along a residual stream, layer after
+layer is asked to one device.  Nothing in the ops needs that, so a placement leaves colocation hints
+out unless they are asked for, and a warning counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+from cost_models.byte_sizes import format_bytes
+from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
+from placer.graph.op_graph import OpGraph
+from placer.graph.program_source import Warning_
+from placer.pipeline.fitting import FittedPlacement, fit_warnings
+from placer.pipeline.formulation import Formulation
+from placer.pipeline.left_over import left_over_warnings
+from placer.pipeline.loading import loading_warnings
+from placer.pipeline.predicted_placement import PredictedPlacement
+from placer.plan.loading import LoadingFacts
+from placer.plan.rows import PlanWarning
+from placer.prediction.metrics import Metrics
+from placer.solving.caps.overruns import PEAK_OVER_CAP
+from placer.solving.solution import Solution
+
+_OPS_PER_WARNING = 20
+
+
+def plan_warnings(
+    formulation: Formulation,
+    solution: Solution,
+    predicted: PredictedPlacement | None,
+    fitted: FittedPlacement | None,
+    loading: LoadingFacts | None,
+) -> Iterator[PlanWarning]:
+    """Yields every warning of the plan for ``solution``, ``predicted`` being its placement."""
+    extraction, cluster = formulation.workload.extraction, formulation.workload.cluster
+    found = [*extraction.warnings, *formulation.constraints.warnings]
+    found += left_over_warnings(extraction)
+    found += _assumptions(cluster, predicted)
+    if predicted is not None:
+        found += hint_warnings(formulation.graph, predicted.placement)
+        found += loading_warnings(loading, cluster)
+    if extraction.unknown:
+        message = "the shapes of these tensors are unknown; their bytes are not counted"
+        found.append(("unknown_shape", message, extraction.unknown))
+    if formulation.workload.wanted.fit:
+        found += fit_warnings(formulation.workload, fitted)
+    found += _caps_over_cards(cluster)
+    found += [(code, message, ()) for code, message in solution.warnings]
+    if predicted and PEAK_OVER_CAP not in dict(solution.warnings):
+        found += needs_over_caps(cluster, predicted.metrics)
+    for code, message, ops in found:
+        first = tuple(ops[:_OPS_PER_WARNING])
+        yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)
+
+
+def hints_apart(graph: OpGraph, placement: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The pairs of ops that a hint ties and ``placement`` parts."""
+    pairs = [(group.ops[0], group.ops[1]) for group in graph.colocation_hints]
+    return tuple(pair for pair in pairs if placement[pair[0]] != placement[pair[1]])
+
+
+def hint_warnings(graph: OpGraph, placement: Mapping[str, str]) -> Iterator[Warning_]:
+    """A warning if ``placement`` does not follow all hints: how many there are, and what those tie
+    that are left out."""
+    apart = hints_apart(graph, placement)
+    if not apart:
+        return
+    tied = dict.fromkeys(chain.from_iterable(apart))
+    devices = {placement[name] for name in tied}
+    count = f"{len(apart):,} of {len(graph.colocation_hints):,}"
+    message = (
+        f"{count} colocation hints (_class) are left out, of {len(tied):,} ops on {len(devices)} "
+        "devices that nothing else ties; --keep-colocation makes hints law (not tried)"
+    )
+    yield "colocation_hints", message, tuple(tied)
+
+
+def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
+    """Caps that no card of the named model keeps."""
+    for device in cluster.devices:
+        card = device.card
+        if card is not None and device.usable_bytes > card.usable_bytes:
+            message = (
+                f"{device.name} may be filled up to {format_bytes(device.usable_bytes)}, but of a "
+                f"{device.model} TensorFlow hands out about {format_bytes(card.usable_bytes)}: "
+                f"{format_bytes(card.context_bytes)} go to the CUDA context, "
+                f"{format_bytes(card.kept_back_bytes)} are kept back"
+            )
+            yield "cap_over_card", message, ()
+
+
+def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
+    """Devices whose allocator needs more than it may hand out."""
+    for device in cluster.devices:
+        found = metrics.needs[device.name]
+        if found.need.high_bytes <= device.usable_bytes:
+            continue
+        message = (
+            f"{device.name} is predicted to need {format_bytes(found.need.high_bytes)} with "
+            f"padding and gaps (allocator: {found.allocator}), above its cap of "
+            f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out "
+            f"of memory; --max-memory or --reserve leaves more"
+        )
+        yield "need_over_cap", message, ()
+
+
+def _assumptions(cluster: Cluster, predicted: PredictedPlacement | None) -> Iterator[Warning_]:
+    """Yields warnings of assumptions about the devices."""
+    ample = [device.name for device in cluster.devices if device.is_ample]
+    if ample:
+        peaks = predicted.metrics.peaks if predicted else {}
+        sizes = [
+            f"{name} ({format_bytes(peaks[name].high_bytes)})" if name in peaks else name
+            for name in ample
+        ]
+        message = (
+            f"the devices are not this machine's, and {', '.join(sizes)} is taken to have as much "
+            f"memory as it needs: CPU:64GiB in --devices, or the cluster file, says how much it has"
+        )
+        yield "assumed_host", message, ()
+    if pairs := cluster.assumed_links:
+        link = ASSUMED_NETWORK_LINK
+        message = (
+            f"nobody said how fast the network between the machines is: {link.bandwidth / 1e9:g} "
+            f"GB/s and {link.latency * 1e6:g} us are assumed between {pairs[0][0]} and "
+            f"{pairs[0][1]} and every such pair; [network_link] in the cluster file says it"
+        )
+        yield "assumed_network", message, ()
