@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from placer.errors import UsageError
-from placer.graph.control_edges import add_control_edges
 from placer.graph.op_graph import OpGraph
 from placer.graph.tensor_names import op_of
 from placer.pipeline.formulation import constraints_of
 from placer.pipeline.plan_warnings import hints_apart
 from placer.pipeline.predicted_placement import predict_placement
-from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
-from placer.plan.request import requested_options, require_options
 from placer.plan.results import Summarised
 from placer.plan.rows import PlannedTransfer
 from placer.prediction.metrics import Metrics
 from placer.problem.constraints import Constraints
+from placer.questions.saved_plans import reopen
 
 CHOSEN = "chosen"
 SPILLED = "spilled"
@@ -171,43 +168,6 @@ def explain_plan(
         resident_bytes={device: dict(found.most_common()) for device, found in resident.items()},
         transfers=tuple(_crossings(plan, workload.graph, codes, transfer_count)),
     )
-
-
-def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
-    """The workload that ``plan`` was made for, as its request says.
-
-    Raises :class:`UsageError` if the plan does not say enough, or the model is another one.
-    """
-    kept = source is None
-    source = plan.model["path"] or None if source is None else source
-    devices = plan.request.get("devices")
-    if source is None or devices is None:
-        missing = "which model it is of" if source is None else "its devices"
-        raise UsageError(
-            f"the plan does not say {missing}: give the model (--model), or make the plan again "
-            "with this version"
-        )
-    require_options(changes)
-    if kept and "://" in source:
-        raise UsageError(
-            f"the model of the plan is on another machine: name it with --model {source}"
-        )
-    if source == plan.model["path"] and "://" not in source and not os.path.exists(source):
-        raise UsageError(f"the model of the plan is not at {source}: name it with --model MODEL")
-    for name in (devices, plan.request.get("costs") if "costs" not in changes else None):
-        if isinstance(name, str) and os.path.exists(name) and not os.path.isfile(name):
-            raise UsageError(f"the plan names {name}, which is no file: make the plan again")
-    workload = prepare(source, devices, requested_options(plan.request, **changes))
-    found, known = workload.graph.fingerprint, plan.model["fingerprint"]
-    if found != known:
-        raise UsageError(
-            f"the plan is of another model: its fingerprint is {known[:12]}, that of {source} is "
-            f"{found[:12]}; name the right one with --model"
-        )
-    if plan.placement:
-        plan.check_ops(workload.graph.ops)
-    workload = workload.rewritten(plan.rewriting)
-    return workload.with_graph(add_control_edges(workload.graph, plan.control_edges))
 
 
 def _known_op(plan: Plan, name: str) -> str:

@@ -17,7 +17,7 @@ from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import place_without_advice
 from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
-from placer.questions.explanation import reopen
+from placer.questions.saved_plans import reopen
 from placer.solving.process import clock
 from placer.strategies.requests import fewest_parts
 
@@ -29,7 +29,7 @@ def find_fixes(
     less, the smallest caps, larger devices, the largest batch.
 
     Searches until ``time_limit`` seconds are over, and gives what was found by then.  Errors as
-    for :func:`placer.questions.explanation.reopen`.
+    for :func:`placer.questions.saved_plans.reopen`.
     """
     deadline = clock.monotonic() + time_limit
     workload = reopen(plan, source, **changes)

@@ -1,21 +1,61 @@
-"""A plan out of a file, predicted again."""
+"""A plan out of a file: its model read again, its step predicted again."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from placer.errors import UsageError
+from placer.graph.control_edges import add_control_edges
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import decide_strategy, needs_trials, prepare
 from placer.pipeline.solved_plan import plan_metrics, step_memory
+from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
-from placer.plan.request import Options
+from placer.plan.request import Options, requested_options, require_options
 from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import Metrics
-from placer.questions.explanation import reopen
 
 _TOLERANCE = 1e-9
+
+
+def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
+    """The workload that ``plan`` was made for, as its request says.
+
+    Raises :class:`UsageError` if the plan does not say enough, or the model is another one.
+    """
+    kept = source is None
+    source = plan.model["path"] or None if source is None else source
+    devices = plan.request.get("devices")
+    if source is None or devices is None:
+        missing = "which model it is of" if source is None else "its devices"
+        raise UsageError(
+            f"the plan does not say {missing}: give the model (--model), or make the plan again "
+            "with this version"
+        )
+    require_options(changes)
+    if kept and "://" in source:
+        raise UsageError(
+            f"the model of the plan is on another machine: name it with --model {source}"
+        )
+    if source == plan.model["path"] and "://" not in source and not os.path.exists(source):
+        raise UsageError(f"the model of the plan is not at {source}: name it with --model MODEL")
+    for name in (devices, plan.request.get("costs") if "costs" not in changes else None):
+        if isinstance(name, str) and os.path.exists(name) and not os.path.isfile(name):
+            raise UsageError(f"the plan names {name}, which is no file: make the plan again")
+    workload = prepare(source, devices, requested_options(plan.request, **changes))
+    found, known = workload.graph.fingerprint, plan.model["fingerprint"]
+    if found != known:
+        raise UsageError(
+            f"the plan is of another model: its fingerprint is {known[:12]}, that of {source} is "
+            f"{found[:12]}; name the right one with --model"
+        )
+    if plan.placement:
+        plan.check_ops(workload.graph.ops)
+    workload = workload.rewritten(plan.rewriting)
+    return workload.with_graph(add_control_edges(workload.graph, plan.control_edges))
 
 
 def with_step(plan: Plan, source: Any = None, **changes: Any) -> Plan:
