@@ -58,7 +58,7 @@ def tag_set_of(model: ModelSource) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Extraction:
-    """What was found in a model.
+    """A model as it was read: the flat graph, and what was found beside it.
 
     ``model`` says where it came from (path, format, signature, tags, sha256 of the main file,
     fingerprint), ``bindings`` what its unknown dimensions were bound to, ``inputs`` and ``outputs``
@@ -109,7 +109,7 @@ class Extraction:
 
 
 def _least_bytes(info: OpInfo, output: TensorProperties) -> int:
-    """What an output of unknown shape takes at least; 0 for dtypes without a size."""
+    """Returns the least bytes of an output of unknown shape; 0 for dtypes without a size."""
     item = tensor_bytes(replace(output, shape=()))
     if item is None:
         return 0
