@@ -69,7 +69,7 @@ def find_compiler() -> list[str]:
         if found := shutil.which(name):
             return [found]
     if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
+        return [sys.executable, "-P", "-m", "ziglang", "cc"]
     raise UsageError(
         "simulated GPUs need a C compiler, and none of cc, gcc and clang is here: install one, or "
         "pip install 'graph-placer[simulate]'"

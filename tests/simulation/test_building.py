@@ -34,7 +34,7 @@ def test_ziglang_compiles_where_nothing_else_does(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    assert find_compiler()[1:] == ["-m", "ziglang", "cc"]
+    assert find_compiler()[1:] == ["-P", "-m", "ziglang", "cc"]
 
 
 def test_elsewhere_than_on_x86_linux_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ _DOES_TABLE = """
 writes files: WriteFile Save SaveSlices SaveV2 MergeV2Checkpoints SaveDataset SaveDatasetV2
 writes files: DistributedSave DatasetToTFRecord ExperimentalDatasetToTFRecord SnapshotDataset
 writes files: SnapshotDatasetV2 CreateSummaryFileWriter CreateSummaryDbWriter DumpTensor
-writes files: CalibrationStatisticsSaver
+writes files: CalibrationStatisticsSaver SerializeTRTResource
 runs Python: PyFunc PyFuncStateless EagerPyFunc
 opens connections: DataServiceDataset DataServiceDatasetV2 DataServiceDatasetV3 RegisterDataset
 opens connections: DataServiceDatasetV4 RegisterDatasetV2 RpcServer RpcServerStart RpcClient RpcCall
@@ -16,6 +16,7 @@ opens connections: RpcServerRegister FileSystemSetConfiguration ConfigureDistrib
 opens connections: _ConfigureDistributedTPU ConfigureAndInitializeGlobalTPU
 reads files whose names only show then: ReaderRead ReaderReadV2 ReaderReadUpTo ReaderReadUpToV2
 reads files whose names only show then: SnapshotDatasetReader SnapshotChunkDataset
+runs compiled code by its name: XlaCustomCall XlaCustomCallV2
 runs SQL, which may write: SqlDataset ExperimentalSqlDataset
 runs a graph that is data: DatasetFromGraph RemoteFusedGraphExecute DeserializeIterator
 ends the process: Abort
@@ -29,6 +30,7 @@ _FILES_TABLE = """
 0: ListSnapshotChunksDataset Restore RestoreSlice RestoreV2 DTensorRestoreV2 LoadAndRemapMatrix
 0,1: GenerateVocabRemapping
 1: InitializeTableFromTextFile InitializeTableFromTextFileV2 CacheDataset CacheDatasetV2
+1: InitializeTRTResource
 """
 """Numbers of the inputs that name files to read, and the op types that have them."""
 
@@ -43,6 +45,13 @@ FILE_INPUTS = {
     op_type: tuple(map(int, numbers.split(",")))
     for op_type, numbers in _by_type(_FILES_TABLE).items()
 }
+
+FILE_SETS = frozenset(
+    {"MatchingFiles", "MatchingFilesDataset", "ExperimentalMatchingFilesDataset", "RecordInput"}
+    | {"LMDBDataset", "ExperimentalLMDBDataset", "LoadDataset", "ListSnapshotChunksDataset"}
+    | {"Restore", "RestoreSlice", "RestoreV2", "DTensorRestoreV2", "LoadAndRemapMatrix"}
+)
+"""For these a name stands for several files: a pattern, a folder, or the prefix of a checkpoint."""
 
 CACHES = ("CacheDataset", "CacheDatasetV2")
 """These write to the file that they name, and keep what they have in memory if it is ``""``."""

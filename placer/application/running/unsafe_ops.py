@@ -9,6 +9,7 @@ constant that names something in the model's folder.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from placer.application.running.op_effects import (
     DOES,
     FILE_ATTRIBUTES,
     FILE_INPUTS,
+    FILE_SETS,
     IMPLEMENTS,
     LATER,
     NO_FILES,
@@ -31,7 +33,12 @@ from placer.application.running.op_effects import (
     TARGET_ATTRIBUTES,
 )
 from placer.errors import ModelError
-from placer.extraction.files.model_paths import ALLOW_UNSAFE, constant_strings, is_inside
+from placer.extraction.files.model_paths import (
+    ALLOW_UNSAFE,
+    are_inside,
+    constant_strings,
+    is_inside,
+)
 from placer.extraction.graph_defs.op_definitions import called_functions, decoded, functions_of
 from placer.extraction.graph_defs.protobufs import dtype_number, functions_by_name
 from placer.extraction.graph_defs.pure_ops import PURE_OPS
@@ -126,6 +133,13 @@ class _Body:
     arguments: Mapping[str, int] = field(default_factory=dict)
 
 
+def _argument_numbers(arguments: Sequence[Any]) -> dict[str, int]:
+    """The numbers of the arguments by name; where some are lists, whose lengths calls say, numbers
+    that no call has."""
+    lists = any(a.number_attr or a.type_list_attr for a in arguments)
+    return {a.name: sys.maxsize if lists else number for number, a in enumerate(arguments)}
+
+
 class _Reach:
     """The nodes that a run reaches, by function (``""``: the main graph) and name."""
 
@@ -165,7 +179,7 @@ class _Reach:
                 continue
             self.bodies[name] = _Body(
                 nodes={node.name: node for node in function.node_def},
-                arguments={a.name: n for n, a in enumerate(function.signature.input_arg)},
+                arguments=_argument_numbers(function.signature.input_arg),
             )
             for node in function.node_def:
                 self.reached.add((name, node.name))
@@ -210,7 +224,7 @@ class _Reach:
             if key in node.attr and _targets(node.attr[key]):
                 return does
         if node.op in FILE_ATTRIBUTES and FILE_ATTRIBUTES[node.op] in node.attr:
-            return self._reads_attribute(node.attr[FILE_ATTRIBUTES[node.op]])
+            return self._reads_attribute(node)
         self.computed_early = node.op in COMPUTED_EARLY
         inputs = data_inputs(node.input)
         for number in FILE_INPUTS.get(node.op, ()):
@@ -220,11 +234,12 @@ class _Reach:
                 return does
         return ""
 
-    def _reads_attribute(self, attribute: Any) -> str:
+    def _reads_attribute(self, node: Any) -> str:
+        attribute = node.attr[FILE_ATTRIBUTES[node.op]]
         if attribute.WhichOneof("value") == PASSED:
             return LATER
         value = decoded(attribute.s)
-        own = value in NO_FILES or value.startswith(BYTES) or is_inside(value, self.folder)
+        own = value in NO_FILES or value.startswith(BYTES) or self._is_own(node, value)
         return "" if own else f"reads {value!r}, which is not in the model's folder"
 
     def _reads(self, node: Any, names: Names | None) -> str:
@@ -232,8 +247,11 @@ class _Reach:
             return LATER
         if node.op in CACHES:
             return "" if names <= {""} else f"writes {min(names - {''})!r}"
-        foreign = [name for name in sorted(names) if not is_inside(name, self.folder)]
+        foreign = [name for name in sorted(names) if not self._is_own(node, name)]
         return f"reads {foreign[0]!r}, which is not in the model's folder" if foreign else ""
+
+    def _is_own(self, node: Any, name: str) -> bool:
+        return (are_inside if node.op in FILE_SETS else is_inside)(name, self.folder)
 
     def _names(self, body: str, tensor: str, seen: set[tuple[str, str]]) -> Names | None:
         """The constants among the strings of a tensor; ``None`` where they are not known."""

@@ -6,6 +6,7 @@ Neither Keras nor TensorFlow is imported here: a configuration is JSON, in a zip
 
 from __future__ import annotations
 
+import builtins
 import json
 import zipfile
 from collections.abc import Iterator
@@ -28,6 +29,12 @@ _PARTS_OF_MODELS = frozenset(
 _FUNCTIONS_OF_MODELS = _PARTS_OF_MODELS - {"engine", "layers", "models", "optimizers"}
 """Those whose functions are in models: ``keras.models`` has one that loads another file."""
 
+_PYTHONS = frozenset(
+    name
+    for name, found in vars(builtins).items()
+    if callable(found) and not isinstance(found, type)
+)
+"""Python's own functions (``exec``, ``open``); configurations name some of Keras so, too."""
 
 Config = dict[str, Any]
 """An object of a configuration, out of JSON."""
@@ -114,8 +121,12 @@ def _foreign(value: Any) -> Iterator[str]:
 
 
 def _foreign_object(value: Config) -> Iterator[str]:
-    kind, module = value["class_name"], value.get("module")
-    config = value.get("config")
+    module, kind, config = value.get("module"), value["class_name"], value.get("config")
+    is_function = kind == "function"
+    target = config if is_function and isinstance(config, str) else kind
+    if isinstance(module, str):  # Keras joins the two by a dot before it looks them up
+        module, _, target = f"{module}.{target}".rpartition(".")
+    kind = kind if is_function else target
     name = value.get("name") or (config.get("name") if isinstance(config, dict) else "") or ""
     if kind in ("Lambda", "__lambda__"):
         yield f"layer {name!r} is a Lambda" if kind == "Lambda" else "a lambda as Python bytecode"
@@ -123,9 +134,11 @@ def _foreign_object(value: Config) -> Iterator[str]:
         yield f"layer {name!r} runs the SavedModel of another path"
     elif kind == "TorchModuleWrapper":
         yield f"layer {name!r} is a pickled PyTorch module"
-    elif isinstance(module, str) and not _is_part_of_models(module, kind == "function"):
-        what = f"function {config!r}" if kind == "function" else f"class {kind!r}"
-        yield f"{what} comes from module {module!r}"
+    elif isinstance(module, str) and not _is_part_of_models(module, is_function):
+        what = "function" if is_function else "class"
+        yield f"{what} {target!r} comes from module {module!r}"
+    elif module == "builtins" and target in _PYTHONS:
+        yield f"function {target!r} is Python's"
     elif ">" in str(value.get("registered_name")):
         yield f"class {value['registered_name']!r} is none of Keras's"
     elif isinstance(config, dict) and isinstance(config.get("vocabulary"), str):

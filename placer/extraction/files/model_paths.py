@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ READ_FILES = (
 )
 """Files of a model's folder that are read even where its weights are not."""
 
+_WILDCARD = re.compile(r"[*?\[\\]")
+
 ASSETS = "assets"
 _ASSET_COLLECTION = "saved_model_assets"
 ALLOW_UNSAFE = "if you trust the file, allow it with --allow-unsafe (allow_unsafe=True in Python)"
@@ -25,10 +28,43 @@ ALLOW_UNSAFE = "if you trust the file, allow it with --allow-unsafe (allow_unsaf
 
 def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
     """Whether ``path``, if it is relative from the current directory on, is in ``folder``, links
-    followed."""
+    followed.
+
+    Linux follows a link before it climbs by ``..``, TensorFlow takes ``..`` out of the name first
+    (``core/platform/path.cc``, CleanPath): both must lead there.
+    """
     if "://" in path or "\0" in path:
         return False
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    own = os.path.realpath(folder)
+    found = (os.path.realpath(path), os.path.realpath(os.path.normpath(path)))
+    return all(Path(one).is_relative_to(own) for one in found)
+
+
+def are_inside(name: str, folder: str | os.PathLike[str]) -> bool:
+    """As :func:`is_inside`, of all files that ``name`` may stand for: as the prefix of a
+    checkpoint, as a pattern, or as a folder."""
+    if not is_inside(name, folder):
+        return False
+    parent, beginning = os.path.split(_WILDCARD.split(os.path.normpath(name), maxsplit=1)[0])
+    pending = [path for path in _children(parent or ".") if path.name.startswith(beginning)]
+    seen: set[str] = set()
+    while pending:
+        path = pending.pop()
+        real = os.path.realpath(path)
+        if real in seen:
+            continue
+        seen.add(real)
+        if path.is_symlink() and not is_inside(str(path), folder):
+            return False
+        pending += _children(real)
+    return True
+
+
+def _children(folder: str) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(folder)]
+    except OSError:  # not a folder, or not one that this user may list
+        return []
 
 
 def require_own_files(folder: Path, *, whole: bool, follow_links: bool) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import tensorflow as tf
+from google.protobuf import text_format
 
 from placer.application.running.unsafe_ops import Start, disarm, require_harmless
 from placer.errors import ModelError
@@ -38,6 +39,68 @@ def test_a_file_is_read_from_the_folder_of_the_model(tmp_path):
     for name in ("secret", "model/link", "model/../secret"):
         with pytest.raises(ModelError, match=r"'ReadFile' \(ReadFile\) in function .* reads '/"):
             require_harmless(_reads(tmp_path / name), [Start(ends=["y"])], tmp_path / "model")
+
+
+def test_a_name_that_climbs_out_of_a_link_is_outside(tmp_path):
+    """Linux takes ``link/..`` for the parent of what the link leads to, TensorFlow for the folder
+    of the link."""
+    (tmp_path / "model/deep/inner").mkdir(parents=True)
+    (tmp_path / "model/link").symlink_to("deep/inner")
+    graph_def = _reads(tmp_path / "model/link/../../secret")
+    assert (tmp_path / "model/link/../../secret").resolve() == tmp_path / "model/secret"
+    with pytest.raises(ModelError, match="not in the model's folder"):
+        require_harmless(graph_def, [Start(ends=["y"])], tmp_path / "model")
+
+
+def _restores(path):
+    return tf.raw_ops.RestoreV2(
+        prefix=str(path / "w"), tensor_names=["v"], shape_and_slices=[""], dtypes=[tf.float32]
+    )[0]
+
+
+@pytest.mark.parametrize(
+    ("link", "read"),
+    [
+        ("w.index", _restores),
+        ("s/far", lambda path: tf.raw_ops.MatchingFiles(pattern=f"{path}/s/*/*")),
+        ("t/far", lambda path: tf.raw_ops.MatchingFiles(pattern=f"{path}/s/*/*/*")),
+    ],
+)
+def test_a_name_of_several_files_leads_to_none_outside(tmp_path, link, read):
+    """The prefix of a checkpoint and a pattern lie in the folder; a link among the files that they
+    stand for leads out of it."""
+    for name in ("elsewhere", "model/s", "model/t"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "model/s/near").symlink_to("../t")
+    with tf.Graph().as_default() as graph:
+        tf.identity(read(tmp_path / "model"), name="y")
+    start = [Start(ends=["y"])]
+    require_harmless(graph.as_graph_def(), start, tmp_path / "model")
+    (tmp_path / "model" / link).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ModelError, match="not in the model's folder"):
+        require_harmless(graph.as_graph_def(), start, tmp_path / "model")
+
+
+_WITH_A_LIST = """
+node { name: "own" op: "Const" attr { key: "dtype" value { type: DT_STRING } }
+  attr { key: "value" value { tensor { dtype: DT_STRING tensor_shape {} string_val: "OWN" } } } }
+node { name: "far" op: "Const" attr { key: "dtype" value { type: DT_STRING } }
+  attr { key: "value" value { tensor { dtype: DT_STRING tensor_shape {} string_val: "/far" } } } }
+node { name: "y" op: "PartitionedCall" input: "own" input: "own" input: "far"
+  attr { key: "f" value { func { name: "f" attr { key: "N" value { i: 2 } } } } } }
+library { function {
+  signature { name: "f" input_arg { name: "a" type: DT_STRING number_attr: "N" }
+    input_arg { name: "b" type: DT_STRING } attr { name: "N" type: "int" } }
+  node_def { name: "r" op: "ReadFile" input: "b" } } }
+"""
+
+
+def test_an_argument_behind_a_list_is_not_known(tmp_path):
+    """The second argument of the function is the third input of its call."""
+    text = _WITH_A_LIST.replace("OWN", str(tmp_path / "words"))
+    graph_def = text_format.Parse(text, tf.compat.v1.GraphDef())
+    with pytest.raises(ModelError, match="whose names only show then"):
+        require_harmless(graph_def, [Start(ends=["y"])], tmp_path)
 
 
 def test_a_file_that_the_caller_names_is_read(tmp_path):

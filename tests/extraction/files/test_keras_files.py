@@ -50,6 +50,33 @@ def test_code_that_does_not_come_with_keras_is_found():
     assert foreign_code({"class_name": "Functional", "config": [dense, nested]}) == list(foreign)
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "word"),
+    [
+        ("keras", "layers.TFSMLayer", "SavedModel of another path"),
+        ("keras", "layers.Lambda", "is a Lambda"),
+        ("keras", "layers.TorchModuleWrapper", "pickled PyTorch"),
+        ("keras", "utils.get_file", "from module 'keras.utils'"),
+        ("builtins", "exec", "Python's"),
+    ],
+)
+@pytest.mark.parametrize("is_function", [False, True])
+def test_a_part_of_the_module_may_stand_in_the_name(module, name, word, is_function):
+    """Keras looks up ``keras.layers.Lambda`` for a class ``layers.Lambda`` of ``keras``; functions
+    are named by their configuration."""
+    value = {"module": module, "class_name": name, "config": {"name": "l"}}
+    if is_function:
+        value |= {"class_name": "function", "config": name}
+        word = "function" if "layers." in name else word
+    assert any(word in found for found in foreign_code({"class_name": "S", "config": [value]}))
+
+
+def test_functions_of_keras_are_no_others():
+    """Old files name them as Python's builtins are named."""
+    relu = {"module": "builtins", "class_name": "function", "config": "relu"}
+    assert foreign_code({"class_name": "Dense", "config": {"activation": relu}}) == []
+
+
 def test_old_configurations_become_what_keras_3_reads():
     """A bare list of layers gets its input layer, and initialisers lose their dtype."""
     kernel = {"class_name": "Zeros", "config": {"dtype": "float32", "seed": 1}}

@@ -1,0 +1,214 @@
+"""The list of what op types do is held against every op that TensorFlow registers."""
+
+import re
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import op_def_pb2
+from tensorflow.python.client import pywrap_tf_session
+
+from placer.application.running.op_effects import (
+    DOES,
+    FILE_ATTRIBUTES,
+    FILE_INPUTS,
+    TARGET_ATTRIBUTES,
+)
+from placer.extraction.graph_defs.pure_ops import PURE_OPS
+
+_NAMES = re.compile(
+    r"File|Read|Write|Save|Load|Restore|Snapshot|Print|Py|Rpc|Server|Service|Client|Dump|Debug|Sql"
+    r"|Host|Remote|Graph|Summary|Checkpoint|Cache|TRT|Custom|Call|Record|Config"
+)
+"""Parts of names of op types, and below of their strings, that speak of files, network, Python."""
+
+_STRINGS = re.compile(
+    r"file|path|dir|url|address|target|token|func_id|pattern|prefix|vocab|stream|descriptor|uri"
+    r"|driver|library|checkpoint|memory_region|source"
+)
+
+
+def registered():
+    """The OpDefs of TensorFlow by name."""
+    content = pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
+    return {op.name: op for op in op_def_pb2.OpList.FromString(content).op}
+
+
+def is_suspicious(op):
+    """Whether an op type has state, or its name or strings speak of more than computing."""
+    strings = [item.name for item in op.input_arg if item.type == tf.string.as_datatype_enum]
+    strings += [item.name for item in op.attr if item.type in ("string", "list(string)")]
+    return op.is_stateful or _NAMES.search(op.name) or any(map(_STRINGS.search, strings))
+
+
+def is_listed(op):
+    """Whether the check before a run knows an op type, or attributes of it."""
+    listed = op.name in DOES or op.name in FILE_INPUTS or op.name in FILE_ATTRIBUTES
+    return listed or any(item.name in TARGET_ATTRIBUTES for item in op.attr)
+
+
+def test_every_op_that_may_do_more_than_compute_was_looked_at():
+    """One that a new TensorFlow brings goes into op_effects.py, or here after a look at its
+    kernel: it touches no file, connection or Python, or only by a resource that another op opened.
+    """
+    found = [
+        op.name
+        for op in registered().values()
+        if op.name not in PURE_OPS and is_suspicious(op) and not is_listed(op)
+    ]
+    assert sorted(set(found) - HARMLESS) == []
+
+
+def test_what_is_harmless_is_not_listed_as_harmful():
+    """An op type has one verdict, and nothing that TensorFlow may compute early is refused."""
+    listed = DOES.keys() | FILE_INPUTS.keys() | FILE_ATTRIBUTES.keys()
+    assert sorted(listed & HARMLESS) == []
+    assert sorted(listed & PURE_OPS) == []
+
+
+@pytest.mark.parametrize("name", ["ReadFile", "WriteFile", "EagerPyFunc", "RestoreV2", "PrintV2"])
+def test_an_op_that_is_not_looked_at_would_be_found(name):
+    """These would, were they new."""
+    assert is_suspicious(registered()[name])
+
+
+_HARMLESS_TABLE = """
+AddManySparseToTensorsMap AddSparseToTensorsMap AllCandidateSampler AllToAll AnonymousHashTable
+AnonymousIterator AnonymousIteratorV2 AnonymousIteratorV3 AnonymousMemoryCache
+AnonymousMultiDeviceIterator AnonymousMultiDeviceIteratorV3 AnonymousMutableDenseHashTable
+AnonymousMutableHashTable AnonymousMutableHashTableOfTensors AnonymousRandomSeedGenerator
+AnonymousSeedGenerator Assert AssignAddVariableOp AssignSubVariableOp AssignVariableOp
+AssignVariableXlaConcatND AudioSummary AudioSummaryV2 Barrier BarrierReadySize
+BoostedTreesCenterBias BoostedTreesCreateEnsemble BoostedTreesCreateQuantileStreamResource
+BoostedTreesDeserializeEnsemble BoostedTreesEnsembleResourceHandleOp
+BoostedTreesExampleDebugOutputs BoostedTreesFlushQuantileSummaries BoostedTreesGetEnsembleStates
+BoostedTreesMakeStatsSummary BoostedTreesPredict BoostedTreesQuantileStreamResourceAddSummaries
+BoostedTreesQuantileStreamResourceDeserialize BoostedTreesQuantileStreamResourceFlush
+BoostedTreesQuantileStreamResourceGetBucketBoundaries BoostedTreesQuantileStreamResourceHandleOp
+BoostedTreesSerializeEnsemble BoostedTreesTrainingPredict BoostedTreesUpdateEnsemble
+BoostedTreesUpdateEnsembleV2 Case CheckNumerics CheckNumericsV2 CloseSummaryWriter
+CollateTPUEmbeddingMemory CollectiveAllToAllV2 CollectiveAllToAllV3 CollectiveAssignGroupV2
+CollectiveBcastRecv CollectiveBcastRecvV2 CollectiveBcastSend CollectiveBcastSendV2
+CollectiveGather CollectiveGatherV2 CollectiveInitializeCommunicator CollectivePermute
+CollectiveReduce CollectiveReduceScatterV2 CollectiveReduceV2 CollectiveReduceV3
+ComputeDedupDataSize ComputeDedupDataSizeV2 ComputeDedupDataTupleMask ComputeDedupDataTupleMaskV2
+ConditionalAccumulator ConfigureTPUEmbedding ConfigureTPUEmbeddingHost ConfigureTPUEmbeddingMemory
+ConnectTPUEmbeddingHosts ConsumeMutexLock ConvertToCooTensor CrossReplicaSum CudnnRNN
+CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3 CudnnRNNCanonicalToParams
+CudnnRNNCanonicalToParamsV2 CudnnRNNParamsSize CudnnRNNParamsToCanonical
+CudnnRNNParamsToCanonicalV2 CudnnRNNV2 CudnnRNNV3 CustomAggregator DTensorSetGlobalTPUArray
+DatasetToGraph DatasetToGraphV2 DatasetToSingleElement DebugGradientIdentity
+DebugGradientRefIdentity DebugNumericSummaryV2 DeepCopy DeleteIterator DeleteMemoryCache
+DeleteMultiDeviceIterator DeleteRandomSeedGenerator DeleteRpcFutureResource DeleteSeedGenerator
+DeleteSessionTensor DestroyResourceOp DeviceIndex DevicePlacementOp DisableCopyOnRead
+DtypeWithDefaultOp DummyIterationCounter DummyMemoryCache DummySeedGenerator
+DynamicEnqueueTPUEmbeddingArbitraryTensorBatch DynamicEnqueueTPUEmbeddingRaggedTensorBatch Empty
+EnqueueTPUEmbeddingArbitraryTensorBatch EnqueueTPUEmbeddingBatch EnqueueTPUEmbeddingIntegerBatch
+EnqueueTPUEmbeddingRaggedTensorBatch EnqueueTPUEmbeddingSparseBatch
+EnqueueTPUEmbeddingSparseTensorBatch ExecuteTPUEmbeddingPartitioner
+ExperimentalGroupByReducerDataset ExperimentalIteratorGetDevice ExperimentalRandomDataset
+ExperimentalSetStatsAggregatorDataset ExperimentalStatsAggregatorHandle
+ExperimentalStatsAggregatorSummary ExperimentalThreadPoolDataset ExperimentalThreadPoolHandle
+FIFOQueue FIFOQueueV2 FakeQueue FinalizeTPUEmbedding FinalizeTPUEmbeddingV2
+FixedLengthRecordReader FixedLengthRecordReaderV2 FlushSummaryWriter GeneratorDataset
+GetMinibatchSplitsWithPhysicalReplica GetMinibatchesInCsrWithPhysicalReplica GetSessionHandle
+GetSessionHandleV2 GetSessionTensor GlobalIterId GlobalShuffleDataset GraphDefVersion
+GroupByReducerDataset GuaranteeConst HashTable HashTableV2 HistogramSummary HostConst
+IdentityReader IdentityReaderV2 If ImageSummary ImportEvent InfeedDequeue InfeedDequeueTuple
+InfeedEnqueue InfeedEnqueueTuple InitializeTableFromDataset InitializeTableV2
+IsBoostedTreesEnsembleInitialized IsBoostedTreesQuantileStreamResourceInitialized
+IsResourceHandleRefCounting IsTPUEmbeddingInitialized IsTensorFloat32Enabled Iterator
+IteratorFromStringHandle IteratorFromStringHandleV2 IteratorGetDevice IteratorGetModelProto
+IteratorGetNext IteratorGetNextAsOptional IteratorGetNextSync IteratorToStringHandle IteratorV2
+LMDBReader LearnedUnigramCandidateSampler ListDataset LoadAllTPUEmbeddingParameters
+LoadTPUEmbeddingADAMParameters LoadTPUEmbeddingAdadeltaParameters
+LoadTPUEmbeddingAdagradMomentumParameters LoadTPUEmbeddingAdagradParameters
+LoadTPUEmbeddingCenteredRMSPropParameters LoadTPUEmbeddingFTRLParameters
+LoadTPUEmbeddingFrequencyEstimatorParameters LoadTPUEmbeddingMDLAdagradLightParameters
+LoadTPUEmbeddingMomentumParameters LoadTPUEmbeddingProximalAdagradParameters
+LoadTPUEmbeddingProximalYogiParameters LoadTPUEmbeddingRMSPropParameters
+LoadTPUEmbeddingStochasticGradientDescentParameters LogUniformCandidateSampler LookupTableExportV2
+LookupTableFindV2 LookupTableImportV2 LookupTableInsertV2 LookupTableRemoveV2 LookupTableSizeV2
+MakeIterator MakeWeakResourceHandle MapClear MapIncompleteSize MapPeek MapSize MapStage MapUnstage
+MapUnstageNoKey MergeSummary MultiDeviceIterator MultiDeviceIteratorFromStringHandle
+MultiDeviceIteratorGetNextFromShard MultiDeviceIteratorInit MultiDeviceIteratorToStringHandle
+Multinomial MutableDenseHashTable MutableDenseHashTableV2 MutableHashTable
+MutableHashTableOfTensors MutableHashTableOfTensorsV2 MutableHashTableV2 MutexLock MutexV2
+NcclAllReduce NcclBroadcast NcclReduce NegTrain NonDeterministicInts OneShotIterator
+OrderedMapClear OrderedMapIncompleteSize OrderedMapPeek OrderedMapSize OrderedMapStage
+OrderedMapUnstage OrderedMapUnstageNoKey OutfeedDequeue OutfeedDequeueTuple OutfeedDequeueTupleV2
+OutfeedDequeueV2 OutfeedEnqueue OutfeedEnqueueTuple PaddingFIFOQueue PaddingFIFOQueueV2
+ParameterizedTruncatedNormal PartitionedCall Print PriorityQueue PriorityQueueV2 QueueCloseV2
+QueueDequeueManyV2 QueueDequeueUpToV2 QueueDequeueV2 QueueEnqueueManyV2 QueueEnqueueV2
+QueueIsClosedV2 QueueSizeV2 RandomCrop RandomDataset RandomDatasetV2 RandomGamma RandomPoisson
+RandomPoissonV2 RandomShuffle RandomShuffleQueue RandomShuffleQueueV2 RandomStandardNormal
+RandomUniform RandomUniformInt RangeDataset ReadVariableOp ReadVariableXlaSplitND
+ReaderNumRecordsProduced ReaderNumRecordsProducedV2 ReaderNumWorkUnitsCompleted
+ReaderNumWorkUnitsCompletedV2 ReaderReset ReaderResetV2 ReaderRestoreState ReaderRestoreStateV2
+ReaderSerializeState ReaderSerializeStateV2 Recv RecvTPUEmbeddingActivations ReduceDataset
+RegexFullMatch RegexReplace RemoteCall RequiresOlderGraphVersion ResourceAccumulatorApplyGradient
+ResourceAccumulatorNumAccumulated ResourceAccumulatorSetGlobalStep ResourceAccumulatorTakeGradient
+ResourceApplyAdaMax ResourceApplyAdadelta ResourceApplyAdagrad ResourceApplyAdagradDA
+ResourceApplyAdagradV2 ResourceApplyAdam ResourceApplyAdamWithAmsgrad ResourceApplyAddSign
+ResourceApplyCenteredRMSProp ResourceApplyFtrl ResourceApplyFtrlV2 ResourceApplyGradientDescent
+ResourceApplyKerasMomentum ResourceApplyMomentum ResourceApplyPowerSign
+ResourceApplyProximalAdagrad ResourceApplyProximalGradientDescent ResourceApplyRMSProp
+ResourceConditionalAccumulator ResourceCountUpTo ResourceCreateOp ResourceGather ResourceGatherNd
+ResourceInitializedOp ResourceScatterAdd ResourceScatterDiv ResourceScatterMax ResourceScatterMin
+ResourceScatterMul ResourceScatterNdAdd ResourceScatterNdMax ResourceScatterNdMin
+ResourceScatterNdSub ResourceScatterNdUpdate ResourceScatterSub ResourceScatterUpdate
+ResourceSparseApplyAdadelta ResourceSparseApplyAdagrad ResourceSparseApplyAdagradDA
+ResourceSparseApplyAdagradV2 ResourceSparseApplyCenteredRMSProp ResourceSparseApplyFtrl
+ResourceSparseApplyFtrlV2 ResourceSparseApplyKerasMomentum ResourceSparseApplyMomentum
+ResourceSparseApplyProximalAdagrad ResourceSparseApplyProximalGradientDescent
+ResourceSparseApplyRMSProp ResourceStridedSliceAssign ResourceUsingOp
+RetrieveAllTPUEmbeddingParameters RetrieveTPUEmbeddingADAMParameters
+RetrieveTPUEmbeddingAdadeltaParameters RetrieveTPUEmbeddingAdagradMomentumParameters
+RetrieveTPUEmbeddingAdagradParameters RetrieveTPUEmbeddingCenteredRMSPropParameters
+RetrieveTPUEmbeddingFTRLParameters RetrieveTPUEmbeddingFrequencyEstimatorParameters
+RetrieveTPUEmbeddingMDLAdagradLightParameters RetrieveTPUEmbeddingMomentumParameters
+RetrieveTPUEmbeddingProximalAdagradParameters RetrieveTPUEmbeddingProximalYogiParameters
+RetrieveTPUEmbeddingRMSPropParameters RetrieveTPUEmbeddingStochasticGradientDescentParameters
+RiscSort RiscWhile RngReadAndSkip RngSkip RpcCheckStatus RpcGetValue SampleDistortedBoundingBox
+SampleDistortedBoundingBoxV2 ScalarSummary Send SendTPUEmbeddingGradients SerializeIterator
+SetStatsAggregatorDataset ShardedFilename ShardedFilespec ShuffleAndRepeatDatasetV2
+ShuffleDatasetV2 ShuffleDatasetV3 ShutdownDistributedTPU ShutdownTPUSystem SleepIdentityOp SleepOp
+SnapshotNestedDatasetReader SparseConditionalAccumulator SparseTensorSliceDataset Stack
+StackCloseV2 StackPopV2 StackPushV2 StackV2 Stage StageClear StagePeek StageSize
+StatefulPartitionedCall StatefulRandomBinomial StatefulStandardNormal StatefulStandardNormalV2
+StatefulTruncatedNormal StatefulUniform StatefulUniformFullInt StatefulUniformInt
+StatelessRandomGetAlg StaticRegexFullMatch StaticRegexReplace StatsAggregatorHandle
+StatsAggregatorHandleV2 StatsAggregatorSetSummaryWriter StatsAggregatorSummary
+StoreMinibatchStatisticsInFdo StubResourceHandleOp SummaryWriter SyncDevice TFRecordReader
+TFRecordReaderV2 TPUAnnotateTensorsWithDynamicShape TPUCompile TPUCompileSucceededAssert
+TPUCopyWithDynamicShape TPUDummyInput TPUExecute TPUExecuteAndUpdateVariables TPUOrdinalSelector
+TPUPartitionedCall TPUReshardVariables TPURoundRobin TakeManySparseFromTensorsMap
+TemporaryVariable TensorArray TensorArrayCloseV3 TensorArrayConcatV3 TensorArrayGatherV3
+TensorArrayGrad TensorArrayGradV2 TensorArrayGradV3 TensorArrayGradWithShape TensorArrayRead
+TensorArrayReadV2 TensorArrayReadV3 TensorArrayScatterV3 TensorArraySizeV3 TensorArraySplitV3
+TensorArrayV2 TensorArrayV3 TensorArrayWrite TensorArrayWriteV2 TensorArrayWriteV3 TensorDataset
+TensorSliceDataset TensorSummary TensorSummaryV2 TestAttr TextLineReader TextLineReaderV2
+ThreadPoolDataset ThreadPoolHandle ThreadUnsafeUnigramCandidateSampler Timestamp TruncatedNormal
+UniformCandidateSampler Unstage UpdateTaskIdAndGlobalCoreArray VarHandleOp VarIsInitializedOp
+Variable VariableShape VariableV2 While WholeFileReader WholeFileReaderV2 WorkerHeartbeat
+WriteAudioSummary WriteGraphSummary WriteHistogramSummary WriteImageSummary WriteRawProtoSummary
+WriteScalarSummary WriteSummary XlaCallModule XlaDequantize XlaHostCompute XlaIf XlaLaunch XlaRecv
+XlaRecvFromHost XlaRecvTPUEmbeddingActivations XlaRecvTPUEmbeddingActivationsV2
+XlaRecvTPUEmbeddingDeduplicationData XlaRecvTPUEmbeddingDeduplicationDataV2 XlaSend
+XlaSendTPUEmbeddingGradients XlaSendTPUEmbeddingGradientsV2 XlaSendToHost XlaSparseCoreAdagrad
+XlaSparseCoreAdagradMomentum XlaSparseCoreAdam XlaSparseCoreFtrl XlaSparseCoreSgd
+XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput
+XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput
+XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput
+XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput
+XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput
+XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput
+XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput XlaWhile _Arg _CopyFromGpuToHost
+_CopyFromHostToGpu _DeviceArg _DeviceRetval _DisconnectHostFromDistributedTPUSystem _HostCast
+_HostRecv _HostSend _If _InitializeHostForDistributedTPU _NcclBroadcastRecv _NcclBroadcastSend
+_NcclReduceRecv _NcclReduceSend _ParallelConcatStart _ReadVariablesOp _Recv _Retval
+_ScopedAllocator _ScopedAllocatorConcat _ScopedAllocatorSplit _Send _SetGlobalTPUArray
+_ShutdownDistributedTPU _TPUCompileMlir _TPUReplicate _VarHandlesOp _WaitForDistributedTPU _While
+_XlaAotOnlyVarHandleOp _XlaCompile _XlaCompileMlirPlaceholderProgramKey _XlaHostComputeMlir
+_XlaRecvAtHost _XlaRecvAtHostV2 _XlaRun _XlaSendFromHost _XlaSendFromHostV2
+"""
+HARMLESS = frozenset(_HARMLESS_TABLE.split())
