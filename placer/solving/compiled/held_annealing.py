@@ -1,18 +1,22 @@
-"""Annealing of transfer and of what devices hold above their caps.
+"""Annealing of transfer and of what devices hold above their caps, and units dealt out in line.
 
 What is above a cap costs; how much rises while something is above and falls while nothing is, so
 that the search crosses the border of what fits again and again (F. Glover, Tabu Search - Part I,
-ORSA Journal on Computing 1 (1989), doi:10.1287/ijoc.1.3.190, on strategic oscillation).
+ORSA Journal on Computing 1 (1989), doi:10.1287/ijoc.1.3.190, on strategic oscillation).  Where no
+accelerator has room, the price drives out to the host what costs least per byte there.
 """
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
 
-from placer.solving.compiled.arrays import Arrays, Floats, Ints
+from placer.solving.compiled.arrays import Arrays, Flags, Floats, Ints, Nets
 from placer.solving.compiled.gain_table import apply_move, gain, new_gain_table, transfer_of
 from placer.solving.compiled.held_bytes import (
     PRICES,
+    TINY,
     Held,
     excess_of,
     hold,
@@ -21,23 +25,13 @@ from placer.solving.compiled.held_bytes import (
     shift,
 )
 from placer.solving.compiled.jit import compiled, compiled_part
-from placer.solving.compiled.neighbours import has_nets, neighbour_device
-from placer.solving.compiled.unit_moves import border_units
+from placer.solving.compiled.neighbours import degree, has_nets, neighbour_device, net_at
 
-_NEIGHBOUR_SHARE = 0.9
-"""Of moves go to where a neighbour is, the others anywhere."""
+_NEIGHBOUR_SHARE = 0.85
+"""Share of moves to a neighbour's device; the rest are uniform."""
 
-_COOLED = 0.01
-"""The last temperature, as a share of the first."""
-
-_HIGHEST = 10.0
-"""Above this price it begins anew at the first one."""
-
-_LEAST_PERIOD = 1000
-"""Steps until the units at the border are looked for again, if those are not more."""
-
-_FREE_SHARE = 0.1
-"""Of moves are of any unit, the others of one at the border."""
+_HIGHEST = 1e9
+"""Times the first price; above that it begins anew at the first one."""
 
 
 @compiled
@@ -51,14 +45,14 @@ def anneal_held(
     seed: int,
     steps: int,
     temperature: float,
+    cooled: float,
     price: float,
 ) -> tuple[Ints, float, float]:
-    """The placement of least transfer that holds nothing above ``limit[device]``, or the one found
-    that holds the least above; with its transfer and its excess (bytes, summed over moments).
+    """The cheapest placement met that holds nothing above ``limit[device]``, or the one that holds
+    the least above; with its cost and its excess (bytes, summed over moments).
 
-    ``temperature`` in bytes falls geometrically over the ``steps``; ``price`` is what a byte above
-    a limit at one moment costs at first, in bytes of transfer.  Long, as it is the one loop over
-    moves.
+    ``temperature`` in bytes falls geometrically over the ``steps`` to the share ``cooled`` of it;
+    ``price`` is what a byte above a limit at one moment costs at first, in bytes of transfer.
     """
     np.random.seed(seed)
     table = new_gain_table(arrays, device_of)
@@ -66,55 +60,117 @@ def anneal_held(
     devices = limit.shape[0]
     in_use = hold(held, state, devices, moments)
     excess = excess_of(in_use, limit)
-    transfer = transfer_of(arrays, state)
-    best = state.copy()
-    best_transfer, best_excess = transfer, excess
-    heat = temperature
-    cooling = _COOLED ** (1.0 / max(1, steps))
-    first_price = price
-    period = max(1, steps // PRICES)
-    border = free
-    since = 0
+    cost = transfer_of(arrays, state)
+    best, best_cost, best_excess = state.copy(), cost, excess
+    heat, cooling = temperature, cooled ** (1.0 / max(1, steps))
+    first_price, period = price, max(1, steps // PRICES)
     for step in range(steps):
         heat *= cooling
-        # the units with a neighbour elsewhere, from time to time
-        if since == 0:
-            border = border_units(arrays, table, free)
-            if border.shape[0] == 0:
-                border = free
-            since = max(_LEAST_PERIOD, border.shape[0])
-        since -= 1
-        # a higher price while something is above a limit, a lower one while nothing is
         if step % period == 0:
-            price = next_price(price, first_price, _HIGHEST, excess)
-        # a move, kept by the rule of annealing or taken back
-        unit, target = _propose(arrays, state, border, free, devices)
-        source = state[unit]
+            price = next_price(price, first_price, _HIGHEST * first_price, excess)
+        unit = free[np.random.randint(free.shape[0])]
+        source, target = state[unit], np.random.randint(devices)
+        if np.random.random() < _NEIGHBOUR_SHARE and has_nets(arrays.units, unit):
+            target = neighbour_device(arrays, state, unit)
         if target == source or not arrays.units.allowed[unit, target]:
             continue
-        saved = gain(arrays, table, unit, target)
-        more = shift(held, state, in_use, limit, unit, target)
-        change = price * more - saved
-        if change <= 0.0 or np.random.random() < np.exp(-change / heat):
-            apply_move(arrays, table, unit, target)
-            transfer -= saved
-            excess += more
-            if is_better(excess, transfer, best_excess, best_transfer):
-                best[:] = state
-                best_transfer, best_excess = transfer, excess
-        else:
+        more = -gain(arrays, table, unit, target)
+        most = -heat * np.log(np.random.random())
+        # a move frees no more than what is above by now: most moves need no closer look
+        if more - price * excess > most:
+            continue
+        above = shift(held, state, in_use, limit, unit, target)
+        if more + price * above > most:
             shift(held, state, in_use, limit, unit, source)
-    return best, best_transfer, best_excess
+            continue
+        apply_move(arrays, table, unit, target)
+        cost += more
+        excess += above
+        if is_better(excess, cost, best_excess, best_cost):
+            best[:] = state
+            best_cost, best_excess = cost, excess
+    return best, best_cost, best_excess
+
+
+@compiled
+def line_up(arrays: Arrays, first: int, position: Floats) -> Ints:
+    """The units in an order in which always the one comes next that shares the largest part of its
+    bytes with those before; where none shares any, the one of least ``position``."""
+    units, nets = arrays.units, arrays.nets
+    count = position.shape[0]
+    total, shared = np.zeros(count), np.zeros(count)
+    for unit in range(count):
+        for place in range(degree(units, unit)):
+            total[unit] += nets.bytes[net_at(units, unit, place)]
+    is_reached, is_done = np.zeros(nets.producer.shape[0], np.bool_), np.zeros(count, np.bool_)
+    order, rest = np.zeros(count, np.int64), np.argsort(position)
+    heap = [(0.0, 0.0, first)]
+    at, number = 0, 0
+    while number < count:
+        if len(heap) == 0:
+            while is_done[rest[at]]:
+                at += 1
+            heapq.heappush(heap, (0.0, 0.0, rest[at]))
+        unit = heapq.heappop(heap)[2]
+        if is_done[unit]:
+            continue
+        is_done[unit] = True
+        order[number] = unit
+        number += 1
+        for place in range(degree(units, unit)):
+            net = net_at(units, unit, place)
+            if not is_reached[net]:
+                is_reached[net] = True
+                _queue(nets, net, is_done, shared, total, position, heap)
+    return order
 
 
 @compiled_part
-def _propose(
-    arrays: Arrays, state: Ints, border: Ints, free: Ints, devices: int
-) -> tuple[int, int]:
-    """A unit, most often one with a neighbour elsewhere, and a device, most often a neighbour's."""
-    unit = int(border[np.random.randint(border.shape[0])])
-    if np.random.random() < _FREE_SHARE:
-        unit = int(free[np.random.randint(free.shape[0])])
-    if has_nets(arrays.units, unit) and np.random.random() <= _NEIGHBOUR_SHARE:
-        return unit, int(neighbour_device(arrays, state, unit))
-    return unit, np.random.randint(devices)
+def _queue(
+    nets: Nets,
+    net: int,
+    is_done: Flags,
+    shared: Floats,
+    total: Floats,
+    position: Floats,
+    heap: list[tuple[float, float, int]],
+) -> None:
+    """The units of a net that has just been reached share more with those before."""
+    for place in range(nets.pin_start[net] - 1, nets.pin_start[net + 1]):
+        unit = nets.producer[net] if place < nets.pin_start[net] else nets.pins[place]
+        if not is_done[unit] and total[unit] > 0.0:
+            shared[unit] += nets.bytes[net]
+            heapq.heappush(heap, (-shared[unit] / total[unit], position[unit], unit))
+
+
+@compiled
+def deal_out(
+    arrays: Arrays,
+    held: Held,
+    limit: Floats,
+    moments: int,
+    device_of: Ints,
+    order: Ints,
+    sequence: Ints,
+) -> Ints:
+    """Units in their order to device after device of ``sequence``, each until it is full; what is
+    left over goes to the last one, above its limit.  What may not be on the device whose turn it is
+    goes where ``device_of`` says."""
+    devices = limit.shape[0]
+    state, limits = device_of.copy(), np.full(devices + 1, np.inf)
+    limits[:devices] = limit
+    state[order] = devices  # nowhere
+    in_use = hold(held, state, devices + 1, moments)
+    place = 0
+    for unit in order:
+        target = sequence[place]
+        if arrays.units.allowed[unit, target]:
+            above = shift(held, state, in_use, limits, unit, target)
+            if above <= TINY or place + 1 == sequence.shape[0]:
+                continue
+            place += 1
+            if arrays.units.allowed[unit, sequence[place]]:
+                shift(held, state, in_use, limits, unit, sequence[place])
+                continue
+        shift(held, state, in_use, limits, unit, device_of[unit])
+    return state

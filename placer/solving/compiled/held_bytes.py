@@ -21,9 +21,8 @@ class Held(NamedTuple):
     Buffer b is written by ``owner[b]`` (-1: it arrives) at ``first[b]`` and held until ``done[b]``
     at least, ``size[b]`` bytes; ``reader`` (no unit twice), ``read_first``, ``read_last`` and
     ``read_size`` from ``read_start[b]`` to ``read_start[b + 1]`` are its readers.  The buffers of
-    unit u are ``buffers[start[u]:start[u + 1]]``; those that it has to itself are held from
-    ``own_first`` to ``own_last``, ``own_size`` bytes, from ``own_start[u]`` to
-    ``own_start[u + 1]``.  ``resident[u]`` bytes are there all the time.
+    unit u are ``buffers[start[u]:start[u + 1]]``.  ``own[u, moment]`` are the bytes that a unit
+    holds wherever the others are; with one column, the same at all moments.
     """
 
     owner: Ints
@@ -37,11 +36,7 @@ class Held(NamedTuple):
     read_size: Floats
     start: Ints
     buffers: Ints
-    own_start: Ints
-    own_first: Ints
-    own_last: Ints
-    own_size: Floats
-    resident: Floats
+    own: Floats
 
 
 _NEVER = 1 << 60
@@ -72,37 +67,46 @@ def nothing_held(units: int) -> Held:
         read_size=no_bytes,
         start=start,
         buffers=none,
-        own_start=start,
-        own_first=none,
-        own_last=none,
-        own_size=no_bytes,
-        resident=np.zeros(units),
+        own=np.zeros((units, 1)),
     )
 
 
 @compiled
 def hold(held: Held, device_of: Ints, devices: int, moments: int) -> Floats:
     """The bytes on every device at every moment."""
-    change = np.zeros((devices, moments + 1))
-    for unit in range(device_of.shape[0]):
-        device = device_of[unit]
-        change[device, 0] += held.resident[unit]
-        for place in range(held.own_start[unit], held.own_start[unit + 1]):
-            change[device, held.own_first[place]] += held.own_size[place]
-            change[device, held.own_last[place] + 1] -= held.own_size[place]
+    in_use = np.zeros((devices, moments + 1))
+    seen = np.full(devices, -1, np.int64)
     for buffer in range(held.owner.shape[0]):
-        for device in range(devices):
+        for place in range(held.read_start[buffer] - 1, held.read_start[buffer + 1]):
+            is_owner = place < held.read_start[buffer]
+            unit = held.owner[buffer] if is_owner else held.reader[place]
+            if unit < 0 or seen[device_of[unit]] == buffer:
+                continue
+            device = device_of[unit]
+            seen[device] = buffer
             first, last, size = _span(held, device_of, buffer, device)
             if first <= last:
-                change[device, first] += size
-                change[device, last + 1] -= size
-    in_use = np.zeros((devices, moments))
+                in_use[device, first] += size
+                in_use[device, last + 1] -= size
     for device in range(devices):
-        total = 0.0
-        for moment in range(moments):
-            total += change[device, moment]
-            in_use[device, moment] = total
-    return in_use
+        for moment in range(1, moments):
+            in_use[device, moment] += in_use[device, moment - 1]
+    _hold_own(held, device_of, in_use, moments)
+    return in_use[:, :moments]
+
+
+@compiled_part
+def _hold_own(held: Held, device_of: Ints, in_use: Floats, moments: int) -> None:
+    """Adds what units hold by themselves."""
+    constant = np.zeros(in_use.shape[0])
+    for unit in range(device_of.shape[0]):
+        device = device_of[unit]
+        if held.own.shape[1] == 1:
+            constant[device] += held.own[unit, 0]
+        else:
+            in_use[device, :moments] += held.own[unit]
+    for device in range(in_use.shape[0]):
+        in_use[device] += constant[device]
 
 
 @compiled_part
@@ -131,14 +135,12 @@ def shift(
     source = device_of[unit]
     here, there = in_use[source], in_use[target]
     more = 0.0
-    if held.resident[unit] > 0.0:
-        last = in_use.shape[1] - 1
-        more += _add(here, limit[source], 0, last, -held.resident[unit])
-        more += _add(there, limit[target], 0, last, held.resident[unit])
-    for place in range(held.own_start[unit], held.own_start[unit + 1]):
-        first, last, size = held.own_first[place], held.own_last[place], held.own_size[place]
-        more += _add(here, limit[source], first, last, -size)
-        more += _add(there, limit[target], first, last, size)
+    columns = held.own.shape[1]
+    for moment in range(in_use.shape[1]):
+        size = held.own[unit, min(moment, columns - 1)]
+        if size > 0.0:
+            more += _add(here, limit[source], moment, moment, -size)
+            more += _add(there, limit[target], moment, moment, size)
     for buffer in held.buffers[held.start[unit] : held.start[unit + 1]]:
         first, last, size = _span(held, device_of, buffer, source)
         begin, end, bytes_ = _span(held, device_of, buffer, target)

@@ -36,19 +36,25 @@ def at_moments(buffers: Buffers, moments: Ints) -> Buffers:
     )
 
 
-def to_held(buffers: Buffers, resident: Floats) -> Held:
-    """The buffers of units (:func:`~placer.solving.peaks.problem.regroup`), those apart that one
-    unit has to itself."""
-    count, owner = len(resident), buffers.owner
-    others = np.bincount(
-        buffers.read_of, buffers.reader != owner[buffers.read_of], minlength=len(owner)
-    )
-    alone = (others == 0) & (owner >= 0) | (others == 1) & (owner < 0)
-    shared = np.flatnonzero(~alone & (others > 0))
+def to_held(buffers: Buffers, own: Floats) -> Held:
+    """The buffers of units (:func:`~placer.solving.peaks.problem.regroup`) beside what each unit
+    holds by itself.
+
+    With a column per moment in ``own``, buffers that one unit has to itself are added there.
+    """
+    count, moments = own.shape
+    owner, read_of = buffers.owner, buffers.read_of
+    others = np.bincount(read_of, buffers.reader != owner[read_of], minlength=len(owner))
+    is_shared = np.ones(len(owner), np.bool_)
+    if moments > 1:
+        is_alone = (others == 0) & (owner >= 0) | (others == 1) & (owner < 0)
+        own = own + _profile(buffers, is_alone, count, moments)
+        is_shared = ~is_alone & (others > 0)
+    shared = np.flatnonzero(is_shared)
     number = np.full(len(owner), -1, np.int64)
     number[shared] = np.arange(len(shared))
-    of_shared = number[buffers.read_of] >= 0
-    read_of = number[buffers.read_of][of_shared]
+    of_shared = number[read_of] >= 0
+    read_of = number[read_of][of_shared]
     reader = buffers.reader[of_shared]
     unit = np.concatenate((reader, owner[shared]))
     touched = np.concatenate((read_of, np.arange(len(shared))))
@@ -66,31 +72,27 @@ def to_held(buffers: Buffers, resident: Floats) -> Held:
         buffers.read_size[of_shared],
         _starts(unit, count),
         touched,
-        *_own(buffers, alone, count),
-        resident,
+        own,
     )
 
 
-def _own(buffers: Buffers, alone: Flags, count: int) -> tuple[Ints, Ints, Ints, Floats]:
-    """``own_start, own_first, own_last, own_size``; what is held from and until the same times is
-    summed."""
+def _profile(buffers: Buffers, is_alone: Flags, count: int, moments: int) -> Floats:
+    """``[unit, moment]`` of the buffers that one unit has to itself."""
     unit, first, size = buffers.owner.copy(), buffers.first.copy(), buffers.size.copy()
     last = buffers.done.copy()
     np.maximum.at(last, buffers.read_of, buffers.read_last)
-    reads = np.flatnonzero(buffers.owner[buffers.read_of] < 0)
+    reads = np.flatnonzero((buffers.owner < 0)[buffers.read_of] & is_alone[buffers.read_of])
     arrived = buffers.read_of[reads]  # read by one unit, once
     unit[arrived] = buffers.reader[reads]
     first[arrived] = buffers.read_first[reads]
     last[arrived] = buffers.read_last[reads]
     size[arrived] = buffers.read_size[reads]
-    kept = np.flatnonzero(alone & (size > 0.0) & (first <= last))
-    times = 1 + int(last[kept].max(initial=0))
-    key, group = np.unique(
-        (unit[kept] * times + first[kept]) * times + last[kept], return_inverse=True
-    )
-    total = np.bincount(group, size[kept], minlength=len(key))
-    unit, first, last = key // times // times, key // times % times, key % times
-    return _starts(unit, count), first, last, np.asarray(total, np.float64)
+    kept = np.flatnonzero(is_alone & (first <= last))
+    row, width = unit[kept] * (moments + 1), count * (moments + 1)
+    change = np.bincount(row + first[kept], size[kept], minlength=width)
+    change -= np.bincount(row + last[kept] + 1, size[kept], minlength=width)
+    profile = np.cumsum(change.reshape(count, moments + 1), axis=1)[:, :moments]
+    return np.asarray(profile, np.float64)
 
 
 def _starts(keys: Ints, count: int) -> Ints:

@@ -38,6 +38,9 @@ class PeakProblem:
     device may peak at; no placement transfers less than ``least_bytes``.  ``positions`` put the
     units in orders that are worth cutting into segments.  Where ``is_near``, the search stays near
     the placements that it is given: nothing is drawn anew.
+
+    With ``rows``, the bytes of every unit at ``length`` moments, there are no buffers: the moments
+    of a bare problem are all that is known of its step.
     """
 
     units: UnitProblem
@@ -49,13 +52,22 @@ class PeakProblem:
     least_bytes: float = 0.0
     positions: tuple[Floats, ...] = ()
     is_near: bool = False
+    rows: Floats | None = None
+
+    def steady(self) -> Floats:
+        """``[unit, time]`` of what units hold wherever the others are, beside their buffers; one
+        column if that is the same at all times."""
+        return self.resident[:, None] if self.rows is None else self.rows
 
     def value(self, device_of_unit: Sequence[int]) -> float:
         """The transfer of a placement in bytes."""
         return self.units.value(device_of_unit)
 
     def is_feasible(self, device_of_unit: Sequence[int]) -> bool:
-        """Whether every unit is where it may be; peaks are for a prediction to judge."""
+        """Whether every unit is where it may be; peaks are for a prediction to judge, rows for the
+        problem."""
+        if self.rows is not None:
+            return self.units.is_feasible(device_of_unit)
         return all(
             device in allowed
             for device, allowed in zip(device_of_unit, self.units.allowed, strict=True)
@@ -128,6 +140,26 @@ def to_peak_problem(
         least_bytes=least_bytes,
         positions=tuple(positions),
         is_near=is_near,
+    )
+
+
+def to_row_problem(units: UnitProblem) -> PeakProblem:
+    """The problem of units of which only rows are known."""
+    none, sizes = np.zeros(0, np.int64), np.zeros(0)
+    rows = np.zeros((units.unit_count, max(1, len(units.rows))))
+    for number, row in enumerate(units.rows):
+        rows[:, number] = row.weights
+    capacity = [
+        max((row.capacity[d] for row in units.rows), default=0) for d in range(units.device_count)
+    ]
+    return PeakProblem(
+        units=units,
+        buffers=Buffers(none, none, none, sizes, none, none, none, none, sizes),
+        orders=1,
+        length=rows.shape[1],
+        resident=rows.max(axis=1),
+        capacity=tuple(capacity),
+        rows=rows,
     )
 
 

@@ -1,53 +1,67 @@
-"""The search for the least transfer whose devices peak under their caps.
+"""The search for the least cost whose devices peak under their caps: a good placement in a second.
 
-Placements from nothing are contiguous segments of an order in which units that share many bytes
-lie close together; then cycles through all scales.  Every move is judged by what devices hold.
+1. Units are joined along heavy nets, level by level, until some two hundred are left.
+2. The coarsest are dealt out along the depth of the model, device after device until each is full;
+   what is left over stays above the cap of the last one.
+3. At every level, from the coarsest on, single units move: annealing, with a price on what is above
+   a cap.  A unit of a coarse level is a block of ops, and where no accelerator has room the price
+   drives to the host what costs least per byte.
+4. Again: from nothing, or from a good placement whose units are joined within their devices or
+   freely.
+
+Moves are judged at the moments at which placements were fullest, a placement as a whole at all
+times.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
-from placer.solving.compiled.cuts_of_orders import clique_weights, cut
+from placer.solving.compiled.coarsening import carry
 from placer.solving.compiled.gain_table import transfer_of
-from placer.solving.compiled.held_annealing import anneal_held
-from placer.solving.compiled.held_segments import first_held_starts
+from placer.solving.compiled.held_annealing import anneal_held, deal_out, line_up
 from placer.solving.peaks.problem import PeakProblem
 from placer.solving.peaks.watch import Watch, Watched
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
-from placer.solving.search.laplacian import MOST_UNITS, slow_modes, smooth
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.unit_arrays import transfer_arrays
 from placer.solving.solution import Status
 
-_LEAST = 1e-300
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakSchedule:
-    """What :class:`PeakSearch` draws, follows and anneals."""
+    """How :class:`PeakSearch` begins and anneals."""
 
-    steps_per_unit: int = 100  # of annealing, within the next two
-    fewest_steps: int = 2_000
-    most_steps: int = 30_000  # a level takes a tenth of a second
-    first_price: float = 0.01  # bytes sent for a byte above a cap at one moment
-    margin: float = 0.995  # of the caps: the rest is for what peaks beyond the orders
-    # above the caps, one after the other, where no segments fit
-    excesses: tuple[float, ...] = (0.0, 0.05, 0.2, 0.5, 1.0, np.inf)
-    powers: tuple[float, ...] = (1.0, 1.5, 2.0)  # of bytes: how much more heavy nets hold together
-    rings: int = 4  # beginnings around a graph whose ends are joined
-    smoothings: int = 12  # of positions, at each finer level
-    same_share: float = 0.7  # of levels: what peaks beyond the orders is as it was
-    first_draws: int = 6  # placements from nothing before the first cycle
-    fresh_share: float = 0.4  # of what comes then is from nothing too
-    most_repairs: int = 4  # of one drawn placement, until it fits
-    hotter: float = 4.0  # each than the one before
+    beginnings: tuple[str, ...] = ("depth", "graph", "host")
+    """How the first placements begin, one after the other; any later one begins as one of them or
+    ``"any"`` where, as a good one (``"vary"``), or as a good one with units joined freely."""
+    later: tuple[str, ...] = ("depth", "graph", "host", "any", *("vary",) * 4, *("mix",) * 4)
+    # steps of annealing per unit of a level: of the first placements, of later ones from nothing,
+    # of a good one, and once more at moments that were not followed
+    first_steps: int = 20
+    fresh_steps: int = 80
+    vary_steps: int = 60
+    mend_steps: int = 30
+    fewest_steps: int = 4_000
+    most_steps: int = 1_000_000
+    # temperatures are shares of a heavy net: dealt out along the depth is good already
+    first_heat: float = 0.02
+    fresh_heats: tuple[float, ...] = (0.02, 0.1, 0.3)
+    vary_heats: tuple[float, ...] = (0.003, 0.01, 0.05, 0.2)
+    mend_heat: float = 0.01
+    cooled: float = 0.03  # of the heat of a level is left at its end
+    finest_cooled: float = 1e-6  # the same of the finest: messages of few bytes go as well
+    first_price: float = 20.0  # heavy nets that all caps together at one moment cost
+    filled: float = 0.98  # of each cap, when units are dealt out
+    most_mendings: int = 5  # of one placement, each with more of the caps kept free
+    near_below: float = 0.7  # of the value of the best: what is above caps is worth a look
+    near_share: float = 0.6  # of the cycles that begin there then
+    steps_per_second: float = 4e5  # at first; then as measured
     most_proven_units: int = 5_000  # of more, little work proves nothing
 
 
@@ -70,63 +84,81 @@ def _search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: E
 
 
 class PeakSearch(MultilevelSearch[Watched]):
-    """The search over one problem; ``on_better`` is told of every better placement.
+    """The search over one problem; ``on_better`` is called with every improvement.
 
-    Moves are judged at some moments; a placement as a whole at all times, and those at which it is
-    fullest are followed from then on.  A placement that fits is worth what it transfers, any other
-    more than all tensors to all devices.
+    A placement that fits is worth what it costs, any other more than all tensors to all devices and
+    the dearest device for all units.  ``near`` is above some caps, the least of those found, and
+    may cost less than what fits.
     """
 
-    coarsest_units = 240
+    coarsest_units = 200
     cluster_share = 0.05
-    fresh_temperature = 0.05
-    temperatures = (0.01, 0.05, 0.2, 0.5)
-    temperature_fall = 0.7
+    temperature_fall = 0.6
     most_idle_cycles = 60
     alike_share = 1e-4
 
     def __init__(self, problem: PeakProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
         self.problem = problem
         self.watch = Watch(problem)
-        self.draws = 0
+        self.cycles = 0
+        self.speed = _SCHEDULE.steps_per_second
+        self.near: Found | None = None
+        self.near_cost = np.inf
         self.waiting = deque(problem.positions)
         arrays = transfer_arrays(problem.units)
-        self.most = float(arrays.nets.bytes.sum() + 1.0) * len(problem.capacity)
+        sent = float(arrays.nets.bytes.sum() + 1.0) * len(problem.capacity)
+        self.most = sent + float(arrays.units.seconds.max(axis=1, initial=0.0).sum())
         self.watch.follow(arrays.units.allowed.argmax(axis=1))
         super().__init__(arrays, hints, seed, on_better)
 
     def judge(self, level: Level[Watched], device_of: Ints) -> Found:
-        """The placement with its transfer, or how much it is above the caps."""
+        """The placement with its cost, or how much it is above the caps."""
         above = self.watch.share_above(device_of)
-        if above:
-            return Found(self.most * (1.0 + above), device_of)
-        return Found(float(transfer_of(level.arrays, device_of)), device_of)
+        cost = float(transfer_of(level.arrays, device_of))
+        if not above:
+            return Found(cost, device_of)
+        found = Found(self.most * (1.0 + above), device_of)
+        if self.near is None or found.value < self.near.value:
+            self.near, self.near_cost = found, cost
+        return found
 
     def tie_rank(self, device_of: Ints) -> tuple[int, float]:
         """Few devices, and none of them full (to a percent, so that ties are not the search)."""
-        _, highest, _ = self.watch.hold(device_of)
+        _, highest = self.watch.hold(device_of)
         share = float((highest / np.maximum(1.0, self.watch.capacity)).max())
         return len(np.unique(device_of)), round(share, 2)
 
     def step(self, deadline: float) -> None:
-        """A placement from nothing, always at first, or a cycle; before the first, one along each
-        of the given positions.  Near a given placement: cycles alone."""
-        while time.time() < deadline and (position := self._next_given()) is not None:
-            level = Level(self.arrays, self.data_of(None))
-            drawn = self._segments(level, position)
-            self.keep_mended(drawn, self.fresh_temperature, deadline)
-        is_early = self.draws < _SCHEDULE.first_draws
-        is_fresh = is_early or self.random.random() < _SCHEDULE.fresh_share
-        if is_fresh and not self.problem.is_near:
-            self.draws += 1
-            self.draw(self.fresh_temperature, deadline)
-        else:
-            self.vary(deadline)
-
-    def _next_given(self) -> Floats | None:
-        """A position that was given, each to one worker; ``None`` when all are drawn."""
+        """One cycle: from nothing, or from a good placement."""
         with self.lock:
-            return self.waiting.popleft() if self.waiting else None
+            cycle, self.cycles = self.cycles, self.cycles + 1
+            position = self.waiting.popleft() if self.waiting else None
+        early = _SCHEDULE.beginnings
+        is_near = self.problem.is_near and bool(self.population)
+        ways = ("vary", "mix") if is_near else _SCHEDULE.later
+        how = str(self.random.choice(ways))
+        if not is_near and cycle < len(early):
+            how = early[cycle]
+        if position is not None and not is_near:
+            self._fresh("given", position, cycle, deadline)
+        elif how in ("vary", "mix") and self.population:
+            heat = float(self.random.choice(_SCHEDULE.vary_heats))
+            parents = self.parents()
+            apart = parents[0].device_of
+            if how == "mix":
+                apart = np.zeros_like(apart)
+            levels = self.levels(parents[0], apart)
+            self._refine(levels, parents[0].device_of, _SCHEDULE.vary_steps, heat, deadline)
+        else:
+            self._fresh(how, None, cycle, deadline)
+
+    def parents(self) -> list[Found]:
+        """As ever, or what is above the caps and costs clearly less."""
+        found = super().parents()
+        near, is_cheap = self.near, self.near_cost < _SCHEDULE.near_below * found[0].value
+        if near is not None and is_cheap and self.random.random() < _SCHEDULE.near_share:
+            return [near, found[0]]
+        return found
 
     def data_of(self, parent: Found | None) -> Watched:
         """What the units hold at the moments known by now, those of the parent among them."""
@@ -136,122 +168,119 @@ class PeakSearch(MultilevelSearch[Watched]):
         """What the units of a coarser level hold."""
         return data.joined(new_of)
 
-    def improve(
-        self, level: Level[Watched], device_of: Ints, free: Ints, temperature: float
-    ) -> Ints:
-        """Annealing; temperatures are shares of a heavy net.
+    def sizes(self, _arrays: Arrays) -> Floats:
+        """The most that each unit holds by itself at the moments known by now."""
+        own = self.watch.watched(None).held.own.max(axis=1)
+        return np.asarray(own + 1e-6 * own.sum() / max(1, len(own)) + 1.0, np.float64)
 
-        What another placement peaks at beyond the orders is not known: mostly it is taken to be
-        what it was, else less.
-        """
-        share = 1.0 if self.random.random() < _SCHEDULE.same_share else self.random.random()
+    def improve(
+        self, level: Level[Watched], device_of: Ints, _free: Ints, temperature: float
+    ) -> Ints:
+        """Annealing, as long as that of a first placement."""
+        return self._anneal(level, device_of, _SCHEDULE.first_steps, temperature, np.inf)
+
+    def _fresh(self, how: str, position: Floats | None, cycle: int, deadline: float) -> None:
+        """A placement from nothing: units are dealt out along a position, in an order from one end
+        of the graph on or from anywhere, or are all on the host."""
+        levels = self.levels(None, None)
+        top = levels[-1]
+        graph = np.arange(len(self.arrays.units.allowed), dtype=np.float64)
+        along = graph if position is None else position
+        for level in levels[1:]:
+            assert level.new_of is not None
+            along = np.bincount(level.new_of, along) / np.bincount(level.new_of)
+        allowed, host = top.arrays.units.allowed, self.problem.units.host
+        start = np.where(allowed[:, host], host, allowed.argmax(axis=1)).astype(np.int64)
+        if how != "host":
+            order = np.argsort(along, kind="stable")
+            if how in ("depth", "any"):
+                first = order[0] if how == "depth" else self.random.integers(len(order))
+                order = line_up(top.arrays, int(first), along)
+            sequence = self.random.permutation(len(self.watch.capacity))
+            others = sequence[sequence != host] if len(sequence) > 1 else sequence
+            start = deal_out(
+                top.arrays,
+                top.data.held,
+                _SCHEDULE.filled * self.watch.capacity,
+                top.data.moments,
+                start,
+                order.astype(np.int64),
+                others.astype(np.int64),
+            )
+        is_early = cycle < len(_SCHEDULE.beginnings)
+        steps = _SCHEDULE.first_steps if is_early else _SCHEDULE.fresh_steps
+        heat = float(
+            _SCHEDULE.first_heat if is_early else self.random.choice(_SCHEDULE.fresh_heats)
+        )
+        self._refine(levels, start, steps, heat, deadline, is_coarse=True)
+
+    def _refine(
+        self,
+        levels: list[Level[Watched]],
+        device_of: Ints,
+        steps: int,
+        heat: float,
+        deadline: float,
+        *,
+        is_coarse: bool = False,
+    ) -> None:
+        """Annealing at all levels from the coarsest on, then until nothing is above a cap at any
+        time; what comes out joins the population if it is good."""
+        if not is_coarse:
+            for level in levels[1:]:
+                assert level.new_of is not None
+                device_of = carry(device_of, level.new_of)
+        for level in reversed(levels):
+            device_of = self._anneal(level, device_of, steps, heat, deadline)
+            heat *= self.temperature_fall
+            if level.new_of is not None:
+                device_of = device_of[level.new_of]
+        spare = np.zeros(len(self.watch.capacity))
+        for _ in range(_SCHEDULE.most_mendings):
+            found = self.judge(self.finest, device_of)
+            self.keep(found)
+            if found.value < self.most or time.time() > deadline:
+                return
+            spare += np.maximum(0.0, self.watch.follow(device_of))
+            level = Level(self.arrays, self.data_of(found))
+            device_of = self._anneal(
+                level, device_of, _SCHEDULE.mend_steps, _SCHEDULE.mend_heat, deadline, spare
+            )
+        self.keep(self.judge(self.finest, device_of))
+
+    def _anneal(
+        self,
+        level: Level[Watched],
+        device_of: Ints,
+        per_unit: int,
+        heat: float,
+        deadline: float,
+        spare: Floats | float = 0.0,
+    ) -> Ints:
+        """Annealing of one level, with some ``spare`` bytes of the caps kept free."""
+        free = level.free()
+        now = time.time()
+        if not len(free) or now > deadline:
+            return device_of
         sizes = level.arrays.nets.bytes
-        heavy = float((sizes * sizes).sum() / max(1.0, sizes.sum()))
-        best, _, _ = anneal_held(
+        heavy = max(1.0, float((sizes * sizes).sum() / max(1.0, sizes.sum())))
+        steps = min(max(per_unit * len(free), _SCHEDULE.fewest_steps), _SCHEDULE.most_steps)
+        steps = int(min(steps, max(2_000.0, (deadline - now) * self.speed)))
+        limit = self.watch.capacity - level.data.beyond - spare
+        least = max(1.0, float(self.watch.capacity.min()))
+        found, _, _ = anneal_held(
             level.arrays,
             level.data.held,
-            self.watch.capacity - share * level.data.beyond,
+            limit,
             level.data.moments,
             device_of,
             free,
             self.next_seed(),
-            min(
-                max(_SCHEDULE.steps_per_unit * len(free), _SCHEDULE.fewest_steps),
-                _SCHEDULE.most_steps,
-            ),
-            temperature * max(1.0, heavy),
-            _SCHEDULE.first_price,
+            steps,
+            heat * heavy,
+            _SCHEDULE.cooled if level.new_of is not None else _SCHEDULE.finest_cooled,
+            _SCHEDULE.first_price * heavy / (least * level.data.moments),
         )
-        return best
-
-    def sizes(self, _arrays: Arrays) -> Floats:
-        """The bytes of each unit, resident and written, over the time that they are held."""
-        buffers = self.problem.buffers
-        last = buffers.done.copy()
-        np.maximum.at(last, buffers.read_of, buffers.read_last)
-        span = (last - buffers.first + 1) / (self.problem.orders * self.problem.length)
-        written = buffers.owner >= 0
-        held = np.bincount(
-            buffers.owner[written],
-            (buffers.size * span)[written],
-            minlength=len(self.problem.resident),
-        )
-        return np.asarray(self.problem.resident + held + 1.0, np.float64)
-
-    def draw(self, temperature: float, deadline: float) -> None:
-        """A placement from the best of a few by segments."""
-        levels = self.levels(None, None)
-        drawn = [self._segments(levels[0], position) for position in self._orders(levels)]
-        self.keep_mended(min(drawn, key=lambda each: each.value), temperature, deadline)
-
-    def keep_mended(self, found: Found, temperature: float, deadline: float) -> None:
-        """Takes a placement once improved, hotter from time to time, until it is under the caps at
-        all times."""
-        free = self.finest.free()
-        found = self.judge(self.finest, found.device_of)  # segments are cut by some moments only
-        for _ in range(_SCHEDULE.most_repairs):
-            if time.time() > deadline or not len(free):
-                break
-            level = Level(self.arrays, self.data_of(found))
-            found = self.judge(level, self.improve(level, found.device_of, free, temperature))
-            if found.value < self.most:
-                break
-            temperature *= _SCHEDULE.hotter
-        self.keep(found)
-
-    def _orders(self, levels: Sequence[Level[Watched]]) -> list[Floats]:
-        """Positions of the units along the slowest mode of the graph, and around the circle that
-        the two slowest make, begun anywhere: a graph whose ends are joined is a ring."""
-        coarsest, nets = levels[-1].arrays, levels[-1].arrays.nets
-        count = len(coarsest.units.allowed)
-        power = float(self.random.choice(_SCHEDULE.powers))
-        sizes = (nets.bytes / max(1.0, nets.bytes.max(initial=0.0))) ** power
-        modes: list[Floats] = []
-        if 2 < count <= MOST_UNITS:
-            weight = clique_weights(coarsest._replace(nets=nets._replace(bytes=sizes)))
-            modes += [*slow_modes(weight, 2, within_parts=True)]
-        modes += [self.random.random(count) for _ in range(2 - len(modes))]
-        for finer, level in zip(levels[-2::-1], levels[:0:-1], strict=True):
-            modes = [
-                smooth(finer.arrays.nets, mode[level.new_of], _SCHEDULE.smoothings)
-                for mode in modes
-            ]
-        first, second = (mode / max(np.abs(mode).max(initial=0.0), _LEAST) for mode in modes)
-        angle = np.arctan2(second, first)
-        begins = self.random.uniform(0.0, 2.0 * np.pi, _SCHEDULE.rings)
-        return [first, *((angle + begin) % (2.0 * np.pi) for begin in begins)]
-
-    def _segments(self, level: Level[Watched], position: Floats) -> Found:
-        """One segment per device along increasing positions, each within its cap or as little
-        above as can be."""
-        arrays, allowed = level.arrays, level.arrays.units.allowed
-        device_of = allowed.argmax(axis=1).astype(np.int64)
-        free = allowed.sum(axis=1) > 1
-        widely = np.flatnonzero(allowed[free].mean(axis=0) > 0.5) if free.any() else device_of[:0]
-        if not len(widely):
-            return Found(self.most, device_of)
-        order = np.argsort(position, kind="stable")
-        order = order[free[order]].astype(np.int64)
-        sequence = self.random.permutation(widely).astype(np.int64)
-        segment, excess = self._cut(level, order, sequence)
-        device_of[order] = sequence[segment]
-        wrong = ~allowed[np.arange(len(allowed)), device_of]
-        device_of[wrong] = allowed[wrong].argmax(axis=1)
-        return Found(float(transfer_of(arrays, device_of)) + excess * self.most, device_of)
-
-    def _cut(self, level: Level[Watched], order: Ints, sequence: Ints) -> tuple[Ints, float]:
-        """The segment of every unit of ``order``, and by which share one may be above its cap."""
-        held, moments = level.data.held, level.data.moments
-        for excess in _SCHEDULE.excesses:
-            limit = (1.0 + excess) * _SCHEDULE.margin * self.watch.capacity
-            starts: dict[float, Ints] = {}
-            for device in sequence:
-                if limit[device] not in starts:
-                    starts[limit[device]] = first_held_starts(
-                        level.arrays, held, limit, moments, order, device
-                    )
-            by_step = np.stack([starts[limit[device]] for device in sequence])
-            segment, cost = cut(level.arrays, order, by_step)
-            if np.isfinite(cost):
-                break
-        return segment, excess
+        spent = max(1e-4, time.time() - now)
+        self.speed = 0.5 * self.speed + 0.5 * steps / spent
+        return found

@@ -9,21 +9,30 @@ from typing import NamedTuple
 import numpy as np
 
 from placer.prediction.orders.execution_orders import highest_peak
-from placer.solving.compiled.arrays import Flags, Floats, Ints
+from placer.solving.compiled.arrays import Floats, Ints
 from placer.solving.compiled.held_bytes import Held, hold
 from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import Buffers, PeakProblem, regroup
 
 _STRETCHES = 24
-"""Of every order; the fullest moment of each is followed."""
+"""Parts of the order along which a device is fullest; the fullest moment of each is followed."""
+
+_MOST_MOMENTS = 96
+"""Moments followed at once: a move costs the time of going through all of them."""
+
+_NEARLY_FULL = 0.8
+"""Share of a cap from which on a device is followed."""
+
+_FULL_MOMENT = 0.7
+"""Share of a cap from which on a moment of such a device is followed."""
 
 
 class Watched(NamedTuple):
-    """What the units of a level hold at the ``moments`` that are followed, and by how much each
-    device peaked ``beyond`` the orders under the placement that the cycle began at."""
+    """What the units of a level hold at the moments that are followed, and by how much each device
+    peaked ``beyond`` the orders under the placement that the cycle began at."""
 
     buffers: Buffers
-    resident: Floats
+    own: Floats
     held: Held
     moments: int
     beyond: Floats
@@ -31,9 +40,9 @@ class Watched(NamedTuple):
     def joined(self, new_of: Ints) -> Watched:
         """What the units of a coarser level hold."""
         buffers = regroup(self.buffers, new_of)
-        resident = np.asarray(np.bincount(new_of, self.resident), np.float64)
-        held = to_held(buffers, resident)
-        return Watched(buffers, resident, held, self.moments, self.beyond)
+        own = np.zeros((int(new_of.max()) + 1, self.own.shape[1]))
+        np.add.at(own, new_of, self.own)
+        return Watched(buffers, own, to_held(buffers, own), self.moments, self.beyond)
 
 
 class Watch:
@@ -42,22 +51,29 @@ class Watch:
 
     def __init__(self, problem: PeakProblem) -> None:
         self.problem = problem
-        self.held = to_held(problem.buffers, problem.resident)
+        self.held = to_held(problem.buffers, problem.steady())
         self.capacity = np.array(problem.capacity, np.float64)
-        self.times: set[int] = set()
+        self.times: dict[int, None] = {}
         self.beyond = np.zeros(len(self.capacity))
         self.lock = threading.Lock()
 
     def follow(self, device_of: Ints) -> Floats:
         """The bytes by which every device peaks above its cap; the fullest times of this placement
-        become moments."""
-        orders, length = self.problem.orders, self.problem.length
-        along, highest, is_held = self.hold(device_of)
-        stretches = np.array_split(np.arange(length), min(_STRETCHES, length))
-        fullest = [part[0] + along[:, :, part].argmax(axis=2) for part in stretches]
-        times = np.stack(fullest, axis=2) + (np.arange(orders) * length)[None, :, None]
+        become moments, in the place of the oldest ones where those are too many."""
+        along, highest = self.hold(device_of)
+        length = self.problem.length
+        times: list[int] = []
+        for device in np.flatnonzero(highest > _NEARLY_FULL * self.capacity):
+            order = int(along[device].max(axis=1).argmax())
+            here = along[device, order]
+            for part in np.array_split(np.arange(length), min(_STRETCHES, length)):
+                fullest = int(part[0] + here[part].argmax())
+                if here[fullest] > _FULL_MOMENT * self.capacity[device]:
+                    times.append(order * length + fullest)
         with self.lock:
-            self.times.update(np.unique(times[is_held]).tolist())
+            self.times.update(dict.fromkeys(times))
+            for time in list(self.times)[: max(0, len(self.times) - _MOST_MOMENTS)]:
+                del self.times[time]
             self.beyond = highest - along.max(axis=(1, 2))
         return highest - self.capacity
 
@@ -66,23 +82,25 @@ class Watch:
         above = np.maximum(0.0, self.follow(device_of))
         return float((above / np.maximum(1.0, self.capacity)).sum())
 
-    def hold(self, device_of: Ints) -> tuple[Floats, Floats, Flags]:
-        """The bytes on every device along every order, its highest peak, and whether it holds
-        anything but what is there all the time."""
+    def hold(self, device_of: Ints) -> tuple[Floats, Floats]:
+        """The bytes on every device along every order, and its highest peak."""
         orders, length = self.problem.orders, self.problem.length
         devices = len(self.capacity)
         along = hold(self.held, device_of, devices, orders * length)
         along = along.reshape(devices, orders, length)
+        if self.problem.rows is not None:
+            return along, along.max(axis=(1, 2))
         resident = np.bincount(device_of, self.problem.resident, minlength=devices)
         peaks = zip(along.max(axis=2), resident, strict=True)
-        highest = np.array([highest_peak(*each) for each in peaks])
-        return along, highest, highest > resident
+        return along, np.array([highest_peak(*each) for each in peaks])
 
     def watched(self, device_of: Ints | None) -> Watched:
         """What the units hold at the moments known by now, those of a placement among them."""
         if device_of is not None:
             self.follow(device_of)
         with self.lock:
-            moments, beyond = np.array(sorted(self.times), np.int64), self.beyond
-        buffers, resident = at_moments(self.problem.buffers, moments), self.problem.resident
-        return Watched(buffers, resident, to_held(buffers, resident), len(moments), beyond)
+            moments, beyond = np.array(sorted(self.times) or [0], np.int64), self.beyond
+        steady = self.problem.steady()
+        own = steady[:, moments if steady.shape[1] > 1 else np.zeros_like(moments)]
+        buffers = at_moments(self.problem.buffers, moments)
+        return Watched(buffers, own, to_held(buffers, own), len(moments), beyond)

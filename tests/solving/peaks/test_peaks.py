@@ -110,7 +110,8 @@ def test_what_is_held_is_kept_up_to_date(seed: int) -> None:
     times = peaks.orders * peaks.length
     moments = np.array(sorted(rng.sample(range(times), 9)), np.int64)
     some = at_moments(peaks.buffers, moments)
-    held, held_then = to_held(peaks.buffers, peaks.resident), to_held(some, peaks.resident)
+    own = np.repeat(peaks.resident[:, None], len(moments), axis=1)
+    held, held_then = to_held(peaks.buffers, peaks.steady()), to_held(some, own)
     device_of = np.array([rng.randrange(DEVICES) for _ in range(UNITS)], np.int64)
     limit = np.full(DEVICES, 6.0)
     in_use = hold(held, device_of, DEVICES, times)
@@ -126,7 +127,9 @@ def test_what_is_held_is_kept_up_to_date(seed: int) -> None:
     assert (hold(held_then, device_of, DEVICES, len(moments)) == in_use[:, moments]).all()
     joined = np.unique(device_of, return_inverse=True)[1].astype(np.int64)
     count = joined.max() + 1
-    coarse = to_held(regroup(some, joined), np.bincount(joined, peaks.resident, minlength=count))
+    kept = np.bincount(joined, peaks.resident, minlength=count)
+    own = np.repeat(kept[:, None], len(moments), axis=1)
+    coarse = to_held(regroup(some, joined), own)
     of_joined = np.array([device_of[joined == unit][0] for unit in range(count)], np.int64)
     assert (hold(coarse, of_joined, DEVICES, len(moments)) == in_use[:, moments]).all()
 

@@ -16,11 +16,11 @@ from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.arrays import Floats
 from placer.solving.peaks import search as search_module
-from placer.solving.peaks.problem import PeakProblem, to_peak_problem
+from placer.solving.peaks.problem import PeakProblem, to_peak_problem, to_row_problem
 from placer.solving.peaks.search import PeakSearch
 from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.reduction.unit_problem import reduce_to_units
-from placer.solving.search.multilevel_search import Found
+from placer.solving.search.multilevel_search import Level
 from placer.solving.tidying import tidy_within
 
 COUNT = 40
@@ -48,26 +48,44 @@ def shuffled_chain(capacity: int) -> tuple[PlacementProblem, PeakProblem]:
     return problem, to_peak_problem(problem, units, lifetimes, caps, 0.0, [position])
 
 
-def test_given_positions_are_cut_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With nothing drawn from anywhere else and nothing improved, the chain is cut where it has to
-    be: in three places."""
-    _, peaks = shuffled_chain(11)
+def test_given_positions_are_dealt_out_before_anything_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With nothing improved, the chain is cut where a device is full: in three places."""
+    _, peaks = shuffled_chain(12)
     search = PeakSearch(peaks, [], 0, lambda _: None)
-    monkeypatch.setattr(search, "draw", lambda *_: None)
-    monkeypatch.setattr(search, "vary", lambda *_: None)
-    monkeypatch.setattr(search, "improve", lambda _level, device_of, *_: device_of)
+    monkeypatch.setattr(search, "_anneal", lambda _level, device_of, *_: device_of)
     search.step(np.inf)
     assert search.best is not None
     assert search.best.value == 30.0
 
 
-def test_what_is_kept_is_judged_when_the_time_is_over_as_well() -> None:
-    """Segments are cut by what some moments tell, and may hold more than they seem to."""
-    _, peaks = shuffled_chain(11)
+def test_of_what_is_above_the_caps_the_nearest_is_kept_beside_the_best() -> None:
+    """A placement above a cap is worth more than any that fits, and may cost less."""
+    _, peaks = shuffled_chain(12)
     search = PeakSearch(peaks, [], 0, lambda _: None)
-    search.keep_mended(Found(0.0, np.zeros(COUNT, np.int64)), 0.1, deadline=0.0)
+    search.keep(search.judge(search.finest, np.zeros(COUNT, np.int64)))
+    assert search.near is not None
+    assert search.near_cost == 0.0
+    search.step(np.inf)
     assert search.best is not None
-    assert search.best.value > search.most
+    assert search.best.value == 30.0 < search.near.value
+
+
+def test_what_is_above_a_cap_goes_where_it_costs_least() -> None:
+    """Of four ops that one accelerator holds two of, the cheap ones per byte go to the host."""
+    problem = problem_of(
+        resident=[4, 4, 4, 4], tensors=[], capacity=[8, 100], allowed=[[0, 1]] * 4, host=1
+    )
+    peaks = to_row_problem(reduce_to_units(problem))
+    search = PeakSearch(peaks, [], 0, lambda _: None)
+    costs = np.array([[0.0, cost] for cost in (50.0, 1.0, 60.0, 2.0)])
+    arrays = search.arrays._replace(units=search.arrays.units._replace(seconds=costs))
+    search.arrays, search.finest = arrays, Level(arrays, search.data_of(None))
+    search.run(time.time() + 60.0, 4)
+    assert search.best is not None
+    assert search.best.device_of.tolist() == [0, 1, 0, 1]
+    assert search.best.value == 3.0
 
 
 @pytest.mark.parametrize(("most_units", "parts"), [(COUNT - 1, 1), (COUNT, 2)])
