@@ -53,7 +53,8 @@ class Watch:
         self.problem = problem
         self.held = to_held(problem.buffers, problem.steady())
         self.capacity = np.array(problem.capacity, np.float64)
-        self.times: dict[int, None] = {}
+        times = problem.orders * problem.length
+        self.times = dict.fromkeys(range(times) if times <= _MOST_MOMENTS else ())
         self.beyond = np.zeros(len(self.capacity))
         self.lock = threading.Lock()
 
