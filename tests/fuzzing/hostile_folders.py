@@ -173,7 +173,7 @@ def link_of_a_folder(folder, outside):
     return path
 
 
-@trap("link that leads out", "apply", "verify", "profile")
+@trap("link that leads out", *ALL)
 def link_of_weights(folder, outside):
     path = _words(folder, outside)
     weights = path / "variables/variables.data-00000-of-00001"

@@ -74,9 +74,13 @@ def require_own_files(folder: Path, *, whole: bool, follow_links: bool) -> None:
     Looks at the ``whole`` folder, or only at what analysis reads.  The folder itself may be
     reached through links.
     """
-    if not folder.is_dir():
+    if folder.is_dir():
+        paths = _all_paths(folder) if whole else _read_paths(folder)
+    elif _stands_for_another(folder):
+        folder = folder.parent
+        paths = iter(sorted(folder.glob("*.meta")))
+    else:
         return
-    paths = _all_paths(folder) if whole else (folder / name for name in READ_FILES)
     for path in paths:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise ModelError(
@@ -90,6 +94,19 @@ def require_own_files(folder: Path, *, whole: bool, follow_links: bool) -> None:
                 "that lays models out as links, follow them with --follow-links "
                 "(follow_links=True in Python)"
             )
+
+
+def _read_paths(folder: Path) -> Iterator[Path]:
+    """What analysis may read: of the weights only which object has which, and of a checkpoint the
+    graph beside it."""
+    yield from (folder / name for name in READ_FILES)
+    yield from sorted((*folder.glob("variables/variables.data-*"), *folder.glob("*.meta")))
+
+
+def _stands_for_another(path: Path) -> bool:
+    """Whether a path is a part, or the prefix, of a checkpoint whose ``.meta`` is read instead."""
+    is_part = path.name == "checkpoint" or path.suffix == ".index" or ".data-" in path.name
+    return is_part or not path.exists()
 
 
 def _all_paths(folder: Path) -> Iterator[Path]:

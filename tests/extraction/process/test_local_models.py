@@ -91,3 +91,21 @@ def test_a_program_of_this_process_has_no_path():
     expected = "path of a model, got a GraphDef: save the program first"
     with pytest.raises(UsageError, match=expected), local_model(tf.compat.v1.GraphDef()):
         pass
+
+
+@pytest.mark.parametrize("given", ["", "checkpoint", "model", "model.index"])
+def test_the_graph_of_a_checkpoint_lies_beside_it(tmp_path, given):
+    """A link in its place that leads out of the folder is read only with ``follow_links``."""
+    folder = tmp_path / "trained"
+    folder.mkdir()
+    (tmp_path / "far").write_bytes(b"graph")
+    (folder / "model.meta").symlink_to(tmp_path / "far")
+    (folder / "model.index").write_bytes(b"")
+    (folder / "checkpoint").write_text('model_checkpoint_path: "model"')
+    with (
+        pytest.raises(ModelError, match=r"'model.meta' .* is a link that leads out"),
+        local_model(folder / given, weights=False),
+    ):
+        pass
+    with local_model(folder / given, weights=False, follow_links=True) as model:
+        assert model.path == folder / given
