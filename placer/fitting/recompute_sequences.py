@@ -232,12 +232,8 @@ def _repeatable(problem: RematerialisationProblem) -> list[int]:
     if not found:
         return []
     late = problem.order[problem.order.index(found[-1]) + 1 :]
-    read = {source for node in late for source in problem.inputs[node]}
-    return [node for node in found if node in read or _leads_to(problem, node, found)]
-
-
-def _leads_to(problem: RematerialisationProblem, node: int, others: Sequence[int]) -> bool:
-    return any(node in problem.inputs[other] for other in others)
+    read = {source for node in (*late, *found) for source in problem.inputs[node]}
+    return [node for node in found if node in read]
 
 
 class _Checkpoints:

@@ -21,15 +21,10 @@ def advise(plan: Plan, workload: Workload, devices: str | Path, deadline: float)
     with the ways that may be better, and with what was asked for."""
     wanted = workload.wanted
     plan = with_fixes(plan, workload, devices, deadline)
-    plan = with_notes(plan, workload)
+    notes = (_fit_instead(plan, workload), _whole_instead(plan, wanted))
+    plan = replace(plan, warnings=(*plan.warnings, *filter(None, notes)))
     judge = with_optimised if wanted.optimised else warn_if_optimised_breaks
     return replace(judge(plan, workload), request=describe_request(devices, wanted))
-
-
-def with_notes(plan: Plan, workload: Workload) -> Plan:
-    """``plan`` with the other ways that may be better, as far as they are known without trying."""
-    notes = (_fit_instead(plan, workload), _whole_instead(plan, workload.wanted))
-    return replace(plan, warnings=(*plan.warnings, *filter(None, notes)))
 
 
 def _fit_instead(plan: Plan, workload: Workload) -> PlanWarning | None:

@@ -114,7 +114,7 @@ class Ways:
                 changes="nothing" if name == first else "another device",
                 least_seconds=built.step_seconds,
                 limit="",
-                build=partial(_given, built),
+                build=lambda built=built: built,
             )
 
     def _with_less_memory(self) -> Iterator[Way]:
@@ -281,10 +281,6 @@ class Ways:
             return max(sum(part.values()) for part, _ in works)
         part, rest = (_least_sum(loads) for loads in zip(*works, strict=True))
         return (parts * part + (0.0 if asked.kind == HYBRID else rest)) / count
-
-
-def _given(built: Built) -> Built:
-    return built
 
 
 def _kind(cluster: Cluster, name: str) -> str:

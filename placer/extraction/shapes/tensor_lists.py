@@ -117,10 +117,6 @@ class ListFlow:
             return None
         return tuple(None if dim < 0 else dim for dim in value)
 
-    def _integer(self, node: Any, number: int) -> int | None:
-        value = self.imported.values.get(self._data(node, number))
-        return value[0] if value else None
-
     def _from_tensor(self, node: Any) -> ElementState:
         tensor = self._data(node, 0)
         shape = self.imported.shape(tensor)
@@ -131,8 +127,9 @@ class ListFlow:
         return ElementState(dtype, sharpen_shape(shape[1:], stated), shape[0])
 
     def _reserved(self, node: Any) -> ElementState:
-        dtype = _element_dtype(node)
-        return ElementState(dtype, self._shape_value(node, 0), self._integer(node, 1))
+        count = self.imported.values.get(self._data(node, 1))
+        shape = self._shape_value(node, 0)
+        return ElementState(_element_dtype(node), shape, count[0] if count else None)
 
     def _empty(self, node: Any) -> ElementState:
         return ElementState(_element_dtype(node), self._shape_value(node, 0))

@@ -187,7 +187,8 @@ def _split_arguments(function: Any, taken: Mapping[int, Table]) -> dict[str, Par
             if number in before.arg_attr:
                 kept_attributes = function.arg_attr[len(arguments)]
                 kept_attributes.CopyFrom(before.arg_attr[number])
-                _drop_shapes(kept_attributes.attr, table)
+                for key in STALE if table is not None else ():
+                    kept_attributes.attr.pop(key, None)
             arguments.add().CopyFrom(argument)
             arguments[-1].name = name
     if "_input_shapes" in function.attr:  # one per argument
@@ -196,8 +197,3 @@ def _split_arguments(function: Any, taken: Mapping[int, Table]) -> dict[str, Par
         for number, shape in enumerate(before.attr["_input_shapes"].list.shape):
             shapes.extend([shape] * (taken[number].count if number in taken else 1))
     return handles
-
-
-def _drop_shapes(attributes: Any, table: Table | None) -> None:
-    for key in STALE if table is not None else ():
-        attributes.pop(key, None)

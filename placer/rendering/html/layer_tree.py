@@ -230,7 +230,8 @@ class _Dividing:
     def _by_words(parts: list[_Part]) -> list[list[_Part]]:
         """Runs of names that begin alike, with the fewest words that tell them apart."""
         for words in range(1, 6):
-            runs = [list(run) for _, run in groupby(parts, key=lambda p: _beginning(p.name, words))]
+            alike = groupby(parts, key=lambda part: "".join(_WORD.findall(part.name)[:words]))
+            runs = [list(run) for _, run in alike]
             if len(runs) > MOST_CHILDREN:
                 break
             if len(runs) >= _LEAST_STRETCHES:
@@ -298,10 +299,6 @@ def _stretches(runs: list[list[_Part]], words: bool = False) -> list[_Part]:
         )
         for run in runs
     ]
-
-
-def _beginning(name: str, words: int) -> str:
-    return "".join(_WORD.findall(name)[:words])
 
 
 def _run_name(names: list[str], words: bool) -> str:

@@ -184,7 +184,7 @@ class _Folding:
             if found[op] != FORWARD:
                 continue
             readers = {found[reader] for reader in self.readers[op]}
-            if readers == {UPDATE} or (not readers and self._updates_alone(op)):
+            if readers == {UPDATE} or (not readers and self._updates(op) and not self.moving[op]):
                 found[op] = UPDATE
             elif scopes and readers and FORWARD not in readers:
                 name = step.ops[op]
@@ -194,9 +194,6 @@ class _Folding:
 
     def _updates(self, op: int) -> bool:
         return is_update_type(self.step.op_types[op])
-
-    def _updates_alone(self, op: int) -> bool:
-        return self._updates(op) and not self.moving[op]
 
     def _late(self) -> dict[int, int]:
         """Maps ops that are computed again or copied back to the op whose value they have."""

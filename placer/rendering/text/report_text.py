@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from cost_models.tensor_size import is_known
 from placer.plan.report import (
     LEFT_OVER_WORDS,
     ComputeFacts,
@@ -170,7 +171,7 @@ def _batch_line(model: ModelFacts) -> RenderableType:
 
 def open_inputs(model: ModelFacts) -> tuple[str, str]:
     """The inputs whose size stays open (``""`` for none), and the options that say it."""
-    still = [item for item in model.inputs if _is_open(item)]
+    still = [item for item in model.inputs if not is_known(item.bound_shape)]
     ways = [] if model.batch_size is not None else ["--batch-size N"]
     ways += [_sizes_of(model, item.of) for item in still if item.part][:1]
     ways += ["--shape NAME:32x128"] if any(not item.part for item in still) else []
@@ -181,10 +182,6 @@ def _sizes_of(model: ModelFacts, ragged: str) -> str:
     """The option that says how long the rows of a ragged or sparse input are."""
     levels = sum(item.of == ragged and item.part == "row_splits" for item in model.inputs)
     return f"--ragged {ragged}=32{'x50' * max(levels, 1)}"
-
-
-def _is_open(item: InputFacts) -> bool:
-    return item.bound_shape is None or None in item.bound_shape
 
 
 def _at_least(report: Report) -> str:
