@@ -72,8 +72,8 @@ def rehearse_memory(
         for name in names
     ]
     tensors = {item.key: item.tensor for item in program.inputs}
-    with tempfile.TemporaryDirectory(prefix="placer-memory-") as folder:
-        path = Path(folder) / "graph.pb"
+    with tempfile.TemporaryDirectory(prefix="placer-memory-") as own:
+        path = Path(own) / "graph.pb"
         path.write_bytes(graph_def.SerializeToString())
         request = StepsRequest(
             graph=str(path),
