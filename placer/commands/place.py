@@ -53,30 +53,27 @@ def run(arguments: argparse.Namespace) -> None:
     require_writable(arguments)
     if arguments.fit is not None and not arguments.fit.strip():
         raise UsageError("--fit is empty; give some of release, order, recompute, swap, or auto")
-    start_ahead()
-    # what takes a while to load, while the reading process starts
-    from placer.commands import gates
-
-    asked = gates.read_gates(arguments)
+    start_ahead()  # what follows takes a while to load, while the reading process starts
     from dataclasses import replace
 
+    from placer.commands import gates
     from placer.pipeline.pipeline import place
 
+    limits = gates.read_gates(arguments)
+    wanted = {
+        **options.all_options(arguments),
+        "order": arguments.order,
+        "fit": arguments.fit or "",
+        "max_slowdown": arguments.max_slowdown,
+        "split_tables": arguments.split_tables,
+        "optimised": arguments.optimised,
+    }
     with progress(f"placing {arguments.model}", arguments):
-        mine = {
-            "order": arguments.order,
-            "fit": arguments.fit or "",
-            "max_slowdown": arguments.max_slowdown,
-            "split_tables": arguments.split_tables,
-            "optimised": arguments.optimised,
-        }
-        wanted = {**options.all_options(arguments), **mine}
         plan = place(arguments.model, arguments.devices, **wanted)
-        if asked.are_asked:
+        if limits.are_asked:
             codes = gates.count_codes(plan)
             again = partial(gates.predict_baseline, arguments, wanted)
-            verdict = gates.judge(asked, plan, plan.unmodelled, codes, again)
-            plan = replace(plan, gate=verdict)
+            plan = replace(plan, gate=gates.judge(limits, plan, plan.unmodelled, codes, again))
     if arguments.output:
         plan.save(arguments.output, force=arguments.force)
     show_saved(plan, arguments, "Plan")

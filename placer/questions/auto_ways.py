@@ -114,7 +114,7 @@ class Ways:
                 changes="nothing" if name == first else "another device",
                 least_seconds=built.step_seconds,
                 limit="",
-                build=lambda built=built: built,
+                build=partial(replace, built),
             )
 
     def _with_less_memory(self) -> Iterator[Way]:
