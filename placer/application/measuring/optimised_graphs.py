@@ -110,9 +110,9 @@ def optimise(
 def answer(request: OptimiseRequest, _: Tell) -> OptimisedGraph:
     """The optimised graph of a request, in this process."""
     from placer.application.placing.graph_placement import (
-        order_program,
         place_graph_def,
         rewrite_program,
+        with_control_edges,
     )
     from placer.application.running.generated_inputs import bound_shapes
     from placer.extraction.graph_defs.protobufs import fill_shape
@@ -121,7 +121,7 @@ def answer(request: OptimiseRequest, _: Tell) -> OptimisedGraph:
 
     program = load_program(request.path, **request.choice)
     rewritten = rewrite_program(program, request.rewriting)
-    ordered = order_program(rewritten, request.control_edges)
+    ordered = with_control_edges(rewritten, request.control_edges)
     placed = place_graph_def(ordered, request.placement)
     ends = [*program.output_ops, *program.targets]
     optimised = optimise_graph(placed, ends, request.devices)

@@ -50,13 +50,13 @@ def planned_program(program: FlatProgram, plan: Any) -> FlatProgram:
     Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it.
     """
     check_fingerprint(program, plan)
-    return order_program(rewrite_program(program, plan.rewriting), plan.control_edges)
+    return with_control_edges(rewrite_program(program, plan.rewriting), plan.control_edges)
 
 
-def planned_alike(whole: FlatProgram, program: FlatProgram) -> FlatProgram:
+def rewritten_alike(whole: FlatProgram, program: FlatProgram) -> FlatProgram:
     """``whole``, of which ``program`` is a part, rewritten as that is, with its control edges."""
     edges = [(before, n.name) for n in program.graph_def.node for before in added_control(n)]
-    return order_program(rewrite_program(whole, program.rewriting), edges)
+    return with_control_edges(rewrite_program(whole, program.rewriting), edges)
 
 
 def rewrite_program(program: FlatProgram, rewriting: Rewriting) -> FlatProgram:
@@ -88,7 +88,7 @@ def rewrite_program(program: FlatProgram, rewriting: Rewriting) -> FlatProgram:
     )
 
 
-def order_program(program: FlatProgram, edges: Iterable[Sequence[str]]) -> FlatProgram:
+def with_control_edges(program: FlatProgram, edges: Iterable[Sequence[str]]) -> FlatProgram:
     """``program`` with control ``edges``, each from an op to one that waits for it.
 
     Raises :class:`UsageError` for an op that it lacks.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.application.devices.device_mapping import HOST
-from placer.application.placing.graph_placement import planned_alike
+from placer.application.placing.graph_placement import rewritten_alike
 from placer.extraction.division.dividing import divided
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
@@ -58,7 +58,7 @@ def with_state(
     for name, node in nodes.items():
         devices = [complete[owner] for owner in hinted_ops(node) if owner in complete]
         complete.setdefault(name, devices[0] if devices else HOST)
-    return planned_alike(whole, program), complete
+    return rewritten_alike(whole, program), complete
 
 
 def _named_ops(source: Any, graph: Dependencies) -> list[str]:

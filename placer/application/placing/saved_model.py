@@ -27,7 +27,7 @@ from placer.application.placing.graph_placement import (
     full_devices,
     map_graph_devices,
     placed_nodes,
-    planned_alike,
+    rewritten_alike,
 )
 from placer.application.placing.shared_variables import follow_variables
 from placer.application.placing.signature_flattening import flatten_function
@@ -144,7 +144,7 @@ def complete_program(
     for node in whole.graph_def.node:
         devices = [complete[name] for name in map(source_of, node.input) if name in complete]
         complete.setdefault(node.name, devices[0] if devices else HOST)
-    return planned_alike(whole, program), complete
+    return rewritten_alike(whole, program), complete
 
 
 def write_saved_model(

@@ -11,10 +11,10 @@ from typing import Any
 from placer.application.devices.device_mapping import DeviceMapping
 from placer.application.placing.graph_placement import (
     map_graph_devices,
-    order_program,
     place_graph_def,
     planned_program,
     rewrite_program,
+    with_control_edges,
 )
 from placer.application.placing.saved_model import (
     complete_program,
@@ -69,7 +69,7 @@ class ModelFile:
             seeded = divided(flatten(self.raw), self.program.division)
             if self.plan is not None:
                 seeded = rewrite_program(seeded, self.plan.rewriting)
-                seeded = order_program(seeded, self.plan.control_edges)
+                seeded = with_control_edges(seeded, self.plan.control_edges)
             self.program = replace(seeded, fingerprint=self.program.fingerprint)
             for message in (self.message, self.written):
                 seed_random_ops(self._graph_def(message))
