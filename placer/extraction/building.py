@@ -10,7 +10,7 @@ from typing import Any
 
 from cost_models.op_info import OpInfo, TensorProperties
 from placer.extraction.colocation import find_colocation_groups, find_colocation_hints
-from placer.extraction.graph_defs.flat_nodes import Alike
+from placer.extraction.graph_defs.flat_nodes import ByContent
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, decoded
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import dtype_name, shape_of
@@ -34,7 +34,7 @@ class GraphBuilder:
         self.definitions = definitions
         self.tensor = cache(TensorProperties)
         self.attributes: dict[tuple[object, ...], dict[str, object]] = {}
-        self.attributes_of = Alike(self._attributes)
+        self.attributes_of = ByContent(self._attributes)
         self.infos: dict[tuple[int, ...], OpInfo] = {}
         self.body_names: dict[BodyName, str] = {}
         self.functions: dict[str, OpGraph] = {}
@@ -102,7 +102,7 @@ class GraphBuilder:
             for op, known in outputs.items()
             for index, found in enumerate(known)
         }
-        devices = Alike(_device)
+        devices = ByContent(_device)
         ops = {}
         for spelt, node in contents.named(nodes):
             name, given = names[spelt], contents.inputs_of(spelt, node)

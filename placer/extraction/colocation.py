@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from placer.extraction.graph_defs.flat_nodes import NOTHING_ALIKE, Contents, hinted_ops
+from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS, Contents, hinted_ops
 from placer.extraction.graph_defs.op_definitions import attribute, decoded
 from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.state import resource_key, shared_name
@@ -76,7 +76,7 @@ def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[Colocatio
 
 
 def find_colocation_hints(
-    graph_def: Any, groups: Iterable[ColocationGroup], contents: Contents = NOTHING_ALIKE
+    graph_def: Any, groups: Iterable[ColocationGroup], contents: Contents = NO_CONTENTS
 ) -> tuple[ColocationGroup, ...]:
     """The pairs of ops of a flat graph that ``_class`` ties and none of ``groups``, which must
     share a device, holds together; in graph order, the op that is named first.  ``contents`` are

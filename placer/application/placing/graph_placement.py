@@ -14,7 +14,7 @@ from placer.application.placing.control_flow_placement import BodyPlacer, input_
 from placer.application.placing.mismatch import describe_mismatch
 from placer.errors import UsageError
 from placer.extraction.graph_defs.added_control import add_control, added_control
-from placer.extraction.graph_defs.flat_nodes import NOTHING_ALIKE
+from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import (
@@ -80,7 +80,7 @@ def rewrite_program(program: FlatProgram, rewriting: Rewriting) -> FlatProgram:
     return replace(
         program,
         graph_def=graph_def,
-        contents=NOTHING_ALIKE,
+        contents=NO_CONTENTS,
         origins={name: program.origins[source] for name, source in names.items()},
         call_path={name: program.call_path[source] for name, source in names.items()},
         rewriting=rewriting,
@@ -108,7 +108,7 @@ def with_control_edges(program: FlatProgram, edges: Iterable[Sequence[str]]) -> 
                     f"{len(nodes):,} ops of the model: make the plan again"
                 )
         add_control(nodes[after], names)
-    return replace(program, graph_def=graph_def, contents=NOTHING_ALIKE)
+    return replace(program, graph_def=graph_def, contents=NO_CONTENTS)
 
 
 def check_fingerprint(program: FlatProgram, plan: Any) -> None:

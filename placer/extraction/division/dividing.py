@@ -19,7 +19,7 @@ from cost_models.device_names import full_name
 from placer.errors import UsageError
 from placer.extraction.division.division import Division, planned_division
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
-from placer.extraction.graph_defs.flat_nodes import NOTHING_ALIKE
+from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, decoded
 from placer.extraction.graph_defs.program import FlatProgram
@@ -99,7 +99,7 @@ class _Divider:
         return replace(
             program,
             graph_def=self.graph_def,
-            contents=NOTHING_ALIKE,
+            contents=NO_CONTENTS,
             origins=self.origins,
             call_path=self.call_path,
             targets=tuple(self.targets),

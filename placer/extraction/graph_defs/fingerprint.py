@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
 
-from placer.extraction.graph_defs.flat_nodes import NOTHING_ALIKE, Alike, Contents
+from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS, ByContent, Contents
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, functions_of
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import FunctionDef, functions_by_name
@@ -19,7 +19,7 @@ IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes", "_gradient_op_type"}
 def fingerprint_graph(
     graph_def: Any,
     definitions: OpDefinitions,
-    contents: Contents = NOTHING_ALIKE,
+    contents: Contents = NO_CONTENTS,
 ) -> str:
     """The hash of a flat GraphDef as hexadecimal text (BLAKE2b, 128 bits).
 
@@ -52,13 +52,13 @@ class _Hasher:
         self.contents = contents
         self.known: dict[str, bytes] = {}
         self.defaults: dict[str, dict[str, bytes]] = {}
-        self.alike = Alike(self.op_and_attributes)
+        self.alike = ByContent(self.op_and_attributes)
 
     def nodes(self, nodes: Any, arguments: Mapping[str, str] | None = None) -> Any:
         """The digest of nodes; ``arguments`` are numbers that stand for a body's argument names,
         in which TensorFlow writes numbers of one process."""
         known = arguments or {}
-        contents = self.contents if arguments is None else NOTHING_ALIKE
+        contents = self.contents if arguments is None else NO_CONTENTS
         digest = hashlib.blake2b(digest_size=16)
         for name, node in sorted(contents.named(nodes), key=itemgetter(0)):
             op, attributes = self.alike.of(node, contents.get(name))

@@ -41,8 +41,8 @@ def content_of(node: Any) -> bytes | None:
 
 class Contents(dict[str, bytes | None]):
     """The :func:`content_of` of every node of a flat graph by name, in the order of the nodes;
-    ``inputs`` has what each reads and waits for.  It has nothing of a graph that was made out of
-    another one."""
+    ``inputs`` has what each reads and waits for.  It is empty (:data:`NO_CONTENTS`) for a graph
+    that was made out of another one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,10 +57,10 @@ class Contents(dict[str, bytes | None]):
         return self.inputs[name] if name in self.inputs else tuple(node.input)
 
 
-NOTHING_ALIKE = Contents()
+NO_CONTENTS = Contents()
 
 
-class Alike(Generic[Found]):
+class ByContent(Generic[Found]):
     """Remembers the answer of ``find`` for all nodes that have one content."""
 
     def __init__(self, find: Callable[[Any], Found]) -> None:

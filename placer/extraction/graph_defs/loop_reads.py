@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
-from placer.extraction.graph_defs.flat_nodes import NOTHING_ALIKE
+from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import (
@@ -81,7 +81,7 @@ def with_reads_before_loops(
     return replace(
         program,
         graph_def=graph_def,
-        contents=NOTHING_ALIKE,
+        contents=NO_CONTENTS,
         origins=origins,
         call_path=call_path,
         fingerprint=fingerprint_graph(graph_def, definitions),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.flat_nodes import NOTHING_ALIKE, Alike, Contents
+from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS, ByContent, Contents
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
     argument_length,
@@ -43,12 +43,12 @@ Declared = tuple[tuple[str, str, bool], ...]
 def check_nodes(
     nodes: Iterable[Any],
     definitions: OpDefinitions,
-    contents: Contents = NOTHING_ALIKE,
+    contents: Contents = NO_CONTENTS,
 ) -> None:
     """Raises :class:`ModelError` unless every node has the attributes and the number of inputs that
     its type declares; it names the op and what is wrong with it.  Nodes with equal ``contents`` (by
     name) have equal attributes, which are looked at once."""
-    wanted_inputs = Alike(_Declarations(definitions).inputs_of)
+    wanted_inputs = ByContent(_Declarations(definitions).inputs_of)
     for name, node in contents.named(nodes):
         wanted = wanted_inputs.of(node, contents.get(name))
         if wanted is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost_models.op_info import Shape
-from placer.extraction.graph_defs.flat_nodes import Alike
+from placer.extraction.graph_defs.flat_nodes import ByContent
 from placer.extraction.graph_defs.op_definitions import attribute
 from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant, fill_shape
 from placer.extraction.graph_defs.pure_ops import may_run, withhold_kernel
@@ -104,7 +104,7 @@ class ScratchGraph:
         copied: list[Any] = []
         changed: list[tuple[int, str, _Change]] = []
         stubs: list[tuple[str, _Change]] = []
-        changes = Alike(self._find_change)
+        changes = ByContent(self._find_change)
         has_new_names = bool(self.renamed or self.redirected)
         for name, node in types.contents.named(graph_def.node):
             change = changes.of(node, types.contents.get(name))

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from placer.extraction.graph_defs.flat_nodes import NOTHING_ALIKE, Alike, Contents
+from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS, ByContent, Contents
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length, attribute
 from placer.extraction.graph_defs.protobufs import dtype_name
 from placer.graph.tensor_names import data_inputs, split_tensor
@@ -80,7 +80,7 @@ class GraphTypes:
         self,
         nodes: Any,
         definitions: OpDefinitions,
-        contents: Contents = NOTHING_ALIKE,
+        contents: Contents = NO_CONTENTS,
     ) -> None:
         self.definitions = definitions
         self.contents = contents
@@ -90,7 +90,7 @@ class GraphTypes:
         self.outputs: dict[str, tuple[TensorType, ...]] = {}
         self.unknown_ops: list[str] = []
         self.handle_readers: list[Any] = []
-        signatures = Alike(self._signature)
+        signatures = ByContent(self._signature)
         for number, (name, node) in enumerate(contents.named(nodes)):
             signature = signatures.of(node, contents.get(name))
             op_type, self.inputs[name], outputs, reads_handles = signature

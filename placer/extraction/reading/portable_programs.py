@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from placer.extraction.graph_defs.flat_nodes import NOTHING_ALIKE
+from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import all_nodes
@@ -27,7 +27,7 @@ def pack_program(program: FlatProgram, captures: Mapping[str, TensorState]) -> b
     packed = replace(
         program,
         graph_def=_without_large_constants(program.graph_def),
-        contents=NOTHING_ALIKE,
+        contents=NO_CONTENTS,
         captures={},
         stripped_ops=tuple(item for item in found if item is not None),
         stored_shapes={name: list(protos) for name, protos in program.stored_shapes.items()},
