@@ -1,1 +1,1 @@
-"""What a placement costs, recomputed from the placement alone.  Knows no solver."""
+"""The costs of a placement, recomputed from the placement alone.  Knows no solver."""

@@ -30,8 +30,7 @@ KINDS = (
     "transfer",
     "feed",
 )
-"""What buffers are for, resident ones first; see
-:class:`~placer.prediction.metrics.LiveBuffer`."""
+"""The kinds of buffers, resident ones first; see :class:`~placer.prediction.metrics.LiveBuffer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +142,7 @@ def _groups(graph: OpGraph) -> tuple[int | None, ...]:
 
 
 def _edges(graph: OpGraph, number: Mapping[str, int]) -> list[tuple[Edge, ...]]:
-    """What every op reads and waits for."""
+    """Returns the edges by which every op reads and waits."""
     return [
         tuple(
             Edge(producer=number[name], index=index)

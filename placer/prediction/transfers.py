@@ -1,4 +1,4 @@
-"""What is sent between devices in one step.
+"""Transfers between devices in one step.
 
 Mirrors ``Partition`` of ``tensorflow/core/graph/graph_partition.cc``, which inserts one pair of
 ``_Send`` and ``_Recv`` per tensor, destination device and kind of memory there, and one per

@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 HOST = "CPU:0"
 
 MISSING = "warn", "error"
-"""What may be asked for where this machine lacks devices of a plan."""
+"""The choices where this machine lacks devices of a plan."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,8 @@ class PhysicalDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalDevices:
-    """What TensorFlow sees; ``host_memory_bytes`` is ``None`` where the system does not say."""
+    """The devices that TensorFlow sees; ``host_memory_bytes`` is ``None`` where the system does not
+    say."""
 
     tensorflow_version: str
     physical: tuple[PhysicalDevice, ...] = field(default_factory=tuple)

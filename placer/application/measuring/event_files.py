@@ -21,7 +21,7 @@ from placer.graph.tensor_names import short_tensor
 from placer.prediction.predicted_step import PredictedStep
 
 TAG = "predicted step"
-"""What the run is called in TensorBoard's list of tags."""
+"""Name of the run in TensorBoard's list of tags."""
 
 FILE_NAME = "events.out.tfevents.0.placer"
 """TensorBoard reads files with ``tfevents`` in their name."""

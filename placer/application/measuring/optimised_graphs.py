@@ -28,9 +28,8 @@ from placer.processes import Ending, Tell, run_task
 
 _GPU_ARCHITECTURE = "7"
 _GPU_FLOPS_PER_CYCLE = 128
-"""What ``GetDeviceInfo`` of ``op_level_cost_estimator.cc`` takes a multiprocessor of that
-architecture to do: 64 cores with an FMA each.  The frequency is chosen to give the device's peak.
-"""
+"""Operations per cycle of a multiprocessor by ``GetDeviceInfo`` of ``op_level_cost_estimator.cc``:
+64 cores with an FMA each.  The frequency is chosen to give the device's peak."""
 
 _FUSED_PREFIX = "_Fused"
 _LAYOUT_MARK = "LayoutOptimizer"
@@ -73,8 +72,8 @@ def optimise(
     time_limit_seconds: float = 600.0,
     **access: bool,
 ) -> OptimisedGraph:
-    """What TensorFlow makes of the program in ``source``, rewritten, with ``control_edges``, and
-    placed by ``placement`` on ``cluster``; ``access`` is ``allow_unsafe`` and ``follow_links``.
+    """Optimises the program in ``source`` as TensorFlow does, rewritten, with ``control_edges``,
+    and placed by ``placement`` on ``cluster``; ``access`` is ``allow_unsafe`` and ``follow_links``.
 
     Raises :class:`UsageError` for a live program (it must be in a file) or one in parts,
     :class:`PlacerError` if this TensorFlow has no Grappler or Grappler refuses the graph.
@@ -152,7 +151,7 @@ def answer(request: OptimiseRequest, _: Tell) -> OptimisedGraph:
 
 
 def _kind(node: Any, was: Mapping[str, str]) -> str:
-    """What the optimiser did to make ``node``, as far as it is counted."""
+    """Returns the kind of change that made ``node``, as far as it is counted."""
     if node.op.startswith(_FUSED_PREFIX):
         return "fused"
     if node.op == "Const" and was.get(node.name, "Const") != "Const":

@@ -1,4 +1,4 @@
-"""What the allocators of a trace gave out (``MemoryAllocation``, ``MemoryDeallocation``).
+"""Memory that the allocators of a trace gave out (``MemoryAllocation``, ``MemoryDeallocation``).
 
 Each event states the bytes that its allocator has in use after it, rounding included, so the
 bytes at the window's begin are those after the first event less that event's own.

@@ -64,7 +64,7 @@ class FlatNames:
                 yield self.added + name[len(self.away) :]
 
     def _vote(self, traced: Iterable[str]) -> tuple[str, str]:
-        """What to take away before a name and what to put there, as most names have it."""
+        """Returns the prefix to take off names and the one to put there, as most names have it."""
         by_end: dict[str, list[str]] = defaultdict(list)
         for name in self.ops:
             by_end[name.rpartition("/")[2]].append(name)

@@ -1,4 +1,4 @@
-"""What a trace says of steps: which there were, and how long every op took in each.
+"""The steps of a trace: which there were, and how long every op took in each.
 
 The host's threads have the ops: an executor's ``ExecutorState::Process`` says which run of a
 function it works for (``id``), and what lies in it on the same thread belongs to that run.  A GPU's
@@ -81,7 +81,7 @@ class TraceTimes:
 
 @dataclass(slots=True, kw_only=True)
 class _HostEvents:
-    """What the host's threads did: ops in their lanes, and the lanes that launched kernels."""
+    """The work of the host's threads: ops in their lanes, and the lanes that launched kernels."""
 
     ops: list[tuple[Lane, str, str, float]] = field(default_factory=list)
     launches: dict[object, Lane] = field(default_factory=dict)
@@ -147,7 +147,7 @@ def _read_thread(line: TraceLine, host: _HostEvents, found: TraceTimes) -> None:
 
 
 def _kernels(planes: Iterable[TracePlane]) -> Iterator[tuple[str, TraceEvent]]:
-    """What ran in the streams of GPUs, each with its device."""
+    """Yields the kernels in the streams of GPUs, each with its device."""
     for plane in planes:
         device = _DEVICE.fullmatch(plane.name)
         for line in plane.lines if device else ():

@@ -39,7 +39,7 @@ _MATCHED_SHARE = 0.95
 """Where names of so much of the time are found, an op that whole steps do not show did not run."""
 
 _LEAST_SHARE = 0.05
-"""Of the traced time: names that match by chance make less."""
+"""Share of the traced time: names that match by chance make less."""
 
 _WHOLE_SHARE = 0.5
 """A step has at least so much of the ops that the fullest run has; others are other functions."""
@@ -268,7 +268,7 @@ def _read_files(files: Sequence[Path]) -> _Trace:
 
 
 def _machine(planes: Sequence[TracePlane]) -> dict[str, str | int]:
-    """What the planes of GPUs say of them (of one: those of a program are alike)."""
+    """Returns the properties of the GPUs by their planes (of one: those of a program are alike)."""
     gpus = [plane for plane in planes if "GPU" in plane.name]
     if not gpus:
         return {}

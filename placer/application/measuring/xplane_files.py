@@ -34,7 +34,7 @@ _LONGEST_PICOSECONDS = 10**18
 _PLANE = re.compile(r"/(host|device):.+")
 
 Value = str | int | float
-"""What an event says of itself."""
+"""A property of an event."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ _FIRST_TENSOR = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
-    """What goes: objects by number, handles of the main graph by name, and keys of the
-    checkpoint.  ``renamed`` are handles restored from another key with the same bytes."""
+    """The parts that are left out: objects by number, handles of the main graph by name, and keys
+    of the checkpoint.  ``renamed`` are handles restored from another key with the same bytes."""
 
     objects: frozenset[int] = frozenset()
     handles: frozenset[str] = frozenset()

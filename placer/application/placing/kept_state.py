@@ -1,4 +1,4 @@
-"""What starts, saves and restores a graph's state, kept beside what its outputs need.
+"""Ops that start, save and restore a graph's state, kept beside what its outputs need.
 
 A GraphDef of TensorFlow 1 is trained by more than its step: ``session.run("init")`` comes first,
 and a saver's ops read and write the variables.  Nothing that is fetched needs them.

@@ -13,7 +13,7 @@ _SHOWN = 5
 
 
 def describe_mismatch(program: FlatProgram, plan: Any) -> str:
-    """What of ``program`` is not as in the one that ``plan`` places, the telling things first."""
+    """Returns how ``program`` differs from the plan's program, most significant first."""
     return "; ".join(_differences(program, plan)) + f"; {_advice(program, plan)}"
 
 

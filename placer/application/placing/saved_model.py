@@ -61,7 +61,7 @@ from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import op_of, source_of, split_tensor
 
 META_SUFFIX = ".meta"
-"""What the name of a MetaGraphDef file ends in."""
+"""Suffix of a MetaGraphDef file."""
 
 
 def write_placed_saved_model(

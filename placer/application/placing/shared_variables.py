@@ -106,7 +106,7 @@ def _place_accesses(
 
 
 def _restore_on_host(graph_def: Any) -> None:
-    """What a checkpoint is read into, before it is assigned: else it passes through GPU:0."""
+    """Puts the values read from a checkpoint on the host: else they pass through GPU:0."""
     read: set[str] = set()
     for node in graph_def.node:  # an Identity comes after what it reads
         is_read = node.op in RESTORES or (node.op == "Identity" and op_of(node.input[0]) in read)

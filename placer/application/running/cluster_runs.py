@@ -87,7 +87,7 @@ def require_tasks(addresses: Addresses) -> None:
 def call_in_time(
     call: Callable[[], Any], addresses: Addresses, time_limit_seconds: float = TIME_LIMIT_SECONDS
 ) -> Any:
-    """What ``call`` returns.
+    """Returns the result of ``call``.
 
     Raises :class:`ClusterError` if it does not end in time, or fails because a task is gone; the
     message names the tasks that do not answer.  Other exceptions of ``call`` go through.
@@ -163,7 +163,7 @@ class ClusterSession:
     def run(
         self, fetches: Any, feeds: Any = None, options: Any = None, metadata: Any = None
     ) -> Any:
-        """What ``tf.compat.v1.Session.run`` gives, within the time limit."""
+        """Returns the result of ``tf.compat.v1.Session.run``, within the time limit."""
         return self._in_time(
             lambda: self.session.run(fetches, feeds, options=options, run_metadata=metadata)
         )

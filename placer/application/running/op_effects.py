@@ -1,4 +1,4 @@
-"""What op types do beside computing, as far as a run of a model is held to it."""
+"""Effects of op types beside computing, as far as a run of a model is held to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ runs SQL, which may write: SqlDataset ExperimentalSqlDataset
 runs a graph that is data: DatasetFromGraph RemoteFusedGraphExecute DeserializeIterator
 ends the process: Abort
 """
-"""What op types do that do more than compute, whatever their inputs are."""
+"""Effects of op types that do more than compute, whatever their inputs are."""
 
 _FILES_TABLE = """
 0: ReadFile MatchingFiles MatchingFilesDataset ExperimentalMatchingFilesDataset TextLineDataset

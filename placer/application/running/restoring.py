@@ -35,8 +35,7 @@ RESTORED = ASSIGNS | TABLE_INITIALISERS
 def load_one_by_one(
     folder: Path, saved_model: Any, tags: Sequence[str] | None, progress: Progress | None = None
 ) -> Any:
-    """What ``tf.saved_model.load`` gives for the SavedModel in ``folder``, with the variables where
-    it says.
+    """Loads the SavedModel in ``folder`` as ``tf.saved_model.load`` does, variables where it says.
 
     ``progress`` is told bytes read, bytes in all, and what comes next.  Raises
     :class:`ModelError` for a checkpoint that is damaged or not there.

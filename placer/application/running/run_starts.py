@@ -55,13 +55,15 @@ def check_program(request: RunRequest, which: int) -> None:
 
 
 def graph_start(ends: Iterable[str], fed: Iterable[str]) -> Start:
-    """Of a session that runs the tensors or ops ``ends`` with the tensors ``fed``."""
+    """Returns the start of a session that runs the tensors or ops ``ends`` with the tensors
+    ``fed``."""
     return Start(ends=[op_of(end) for end in ends], fed=frozenset(map(full_tensor, fed)))
 
 
 def session_starts(meta_graph: Any, ends: Iterable[str], fed: Iterable[str]) -> list[Start]:
-    """Of ``tf.compat.v1.saved_model.load``, which restores weights and runs an initialiser with the
-    assets fed, and of a session that runs ``ends`` with the tensors ``fed``."""
+    """Returns the starts of ``tf.compat.v1.saved_model.load``, which restores weights and runs an
+    initialiser with the assets fed, and of a session that runs ``ends`` with the tensors
+    ``fed``."""
     listed = meta_graph.asset_file_def or assets_of(meta_graph)  # as loaders choose
     assets = frozenset(full_tensor(asset.tensor_info.name) for asset in listed)
     signatures = [meta_graph.signature_def[_INIT]] if _INIT in meta_graph.signature_def else []
@@ -81,8 +83,8 @@ def session_starts(meta_graph: Any, ends: Iterable[str], fed: Iterable[str]) -> 
 
 
 def loaded_starts(meta_graph: Any, signature: str = "") -> list[Start]:
-    """Of ``tf.saved_model.load``, which creates and initialises resources and restores their
-    state, and of a call of ``signature``, also a function that is none."""
+    """Returns the starts of ``tf.saved_model.load``, which creates and initialises resources and
+    restores their state, and of a call of ``signature``, also a function that is none."""
     objects = meta_graph.object_graph_def.nodes
     run: list[tuple[str, Names | None]] = [
         (name, None) for name in _functions_under(objects, _called_by_loaders(objects))
@@ -148,7 +150,7 @@ def _called(meta_graph: Any, signature: str) -> Iterator[str]:
 
 
 def _arguments(meta_graph: Any, function: Any, given: Names | None) -> Sequence[Names | None]:
-    """What stands behind the arguments of a function: ``given``, then what it captured."""
+    """Returns the values behind the arguments of a function: ``given``, then what it captured."""
     saved = meta_graph.object_graph_def.concrete_functions
     name = function.signature.name
     numbers = saved[name].bound_inputs if name in saved else ()

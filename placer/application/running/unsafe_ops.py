@@ -1,4 +1,4 @@
-"""What a program from a file would do beside computing, found before it runs.
+"""The effects of a program from a file beside computing, found before it runs.
 
 A run reaches the ops that its outputs and targets need, what a loader runs (initialisers, the
 restoring of weights), and every op of the functions that these call.  Among them, ops that write
@@ -206,7 +206,7 @@ class _Reach:
         return names + given
 
     def harm(self) -> Iterator[tuple[str, str]]:
-        """What reached ops do beside computing: (op, what it does)."""
+        """Yields the effects of reached ops beside computing: (op, what it does)."""
         for body, name in sorted(self.reached):
             node = self.bodies[body].nodes[name]
             if node.op in PURE_OPS:
@@ -217,7 +217,7 @@ class _Reach:
                 yield f"op {name!r} ({node.op}){inside}", does
 
     def _does(self, body: str, node: Any) -> str:
-        """What a node does beside computing, ``""`` if nothing."""
+        """Returns the effect of a node beside computing, ``""`` if it has none."""
         if node.op in DOES:
             return DOES[node.op]
         for key, does in TARGET_ATTRIBUTES.items():
@@ -292,7 +292,7 @@ class _Reach:
     def _passed(
         self, body: str, node: Any, number: int, seen: set[tuple[str, str]]
     ) -> Names | None:
-        """What a call passes for an argument."""
+        """Returns the value that a call passes for an argument."""
         offset = 1 if node.op in BRANCHES else 0
         if node.op not in BRANCHES and node.op not in CALLS and node.op not in self.library:
             return None

@@ -43,7 +43,7 @@ class WeightStage:
 
     @property
     def ends(self) -> FunctionEnds:
-        """What is fed and returned: inputs first, then weights in order."""
+        """The fed and returned tensors: inputs first, then weights in order."""
         fed = [f"{_placeholder(name)}:0" for name in self.inputs]
         fed += [f"{name}:0" for name in self.weights.values()]
         return FunctionEnds(inputs=tuple(fed), outputs=self.outputs, sinks=())

@@ -1,1 +1,1 @@
-"""What really ran, compared with the plan."""
+"""The run, compared with the plan."""

@@ -27,7 +27,7 @@ from placer.graph.tensor_names import is_control, source_of
 from placer.plan.rows import PlannedTransfer
 
 TOLERANCE = 1e-3
-"""Of the largest value of an output: a first guess, not yet measured on accelerators."""
+"""Share of the largest value of an output: a first guess, not yet measured on accelerators."""
 
 SUMS_TOLERANCE = 1e-5
 """The same, where nothing differs but the order in which numbers are added."""
@@ -37,7 +37,7 @@ TransferKey = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """What is compared: the flat program, requested devices by op, and what ran (in the plan's
+    """The things compared: the flat program, requested devices by op, and what ran (in the plan's
     device names).  ``session``: it ran in a session, which fetches its outputs to the host."""
 
     program: FlatProgram

@@ -1,4 +1,4 @@
-"""What a run amounts to: the verification of a program against its plan."""
+"""The verification of a program against its plan, from a run."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class ModelFile:
 
     @property
     def subject(self) -> Subject:
-        """What a run of the model is compared with."""
+        """The subject that a run of the model is compared with."""
         return Subject(
             program=self.program,
             plan=self.plan,

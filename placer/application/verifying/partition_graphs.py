@@ -1,4 +1,4 @@
-"""What really ran: devices and transfers, read from the graphs that TensorFlow partitioned.
+"""Devices and transfers of a run, read from the graphs that TensorFlow partitioned.
 
 After placement TensorFlow cuts a graph into one per device and joins them with ``_Send`` and
 ``_Recv`` (``core/graph/graph_partition.cc``).  Control edges become a constant and a send of
@@ -190,7 +190,7 @@ class _Reader:
         return ""
 
     def transfer(self, send: Any) -> ActualTransfer | None:
-        """What a send node sends; ``None`` for one between equal devices."""
+        """Returns the transfer of a send node; ``None`` for one between equal devices."""
         source = self.named(send.attr["send_device"].s.decode())
         target = self.named(send.attr["recv_device"].s.decode())
         if source == target:

@@ -28,7 +28,7 @@ from placer.errors import ModelError, PlacerError, VerificationError
 from placer.processes import Ending, Tell, run_task
 
 _UNPLACED_RAN = "the unplaced program ran, the placed one runs"
-"""What the process tells when it comes that far."""
+"""The message of the process when it comes that far."""
 
 
 class Runs(NamedTuple):
@@ -56,7 +56,7 @@ def run_in_child(request: RunRequest) -> Runs:
 
 
 def _too_slow(unplaced_ended: bool, time_limit_seconds: float) -> PlacerError:
-    """What to say of a run that was stopped at the time limit."""
+    """Returns the error for a run that was stopped at the time limit."""
     if unplaced_ended:
         return VerificationError(
             f"the model ran without the placement, but with it both runs together did not end "

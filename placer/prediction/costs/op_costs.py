@@ -98,7 +98,7 @@ def _keeping(cost: OpCost, size: int) -> OpCost:
 
 
 def _shared_name(op: Op) -> tuple[object, object]:
-    """What two handle ops have in common if they stand for one variable."""
+    """Returns the key that two handle ops have in common if they stand for one variable."""
     name = op.info.attributes.get("shared_name", "")
     own = name in ("", ANONYMOUS)
     return op.info.attributes.get("container", ""), f"//{op.name}" if own else name

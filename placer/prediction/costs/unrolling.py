@@ -1,4 +1,4 @@
-"""What a loop holds in memory: its iterations laid out one after the other, and followed.
+"""The memory of a loop: its iterations laid out one after the other, and simulated.
 
 One loop on its own, fed with its arguments; see :mod:`placer.prediction.step.loop_bodies`.
 """

@@ -75,7 +75,7 @@ class Buffer:
     reads: list[Read] = field(default_factory=list)
 
     def lifetime(self, last: int) -> Lifetime:
-        """What remains of the buffer when op number ``last`` is the last that needs it."""
+        """Returns the lifetime of the buffer if op number ``last`` is the last that needs it."""
         return Lifetime(
             self.owner, self.device, self.bytes, self.kind, self.first, last, tuple(self.reads)
         )

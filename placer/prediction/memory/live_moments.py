@@ -1,4 +1,4 @@
-"""What is needed in memory while one op runs, wherever that turns out to be.
+"""The memory needed while one op runs, wherever that turns out to be.
 
 Statements about placements that are not known yet: rows of a placement problem, bounds, widths.
 """
@@ -66,8 +66,8 @@ def _needed_bytes(
 
 
 class WorkingSet(NamedTuple):
-    """What a device holds at least while an op runs there, in bytes; ``lasting_bytes`` of it are
-    there all the time."""
+    """The least bytes that a device holds while an op runs there; ``lasting_bytes`` of it are there
+    all the time."""
 
     bytes: int
     lasting_bytes: int
@@ -134,7 +134,7 @@ class _WorkingSets:
         return roots
 
     def most_bytes(self) -> list[int]:
-        """What the working set of each op is at most."""
+        """Returns the most bytes that the working set of each op can have."""
         sizes = self.sizes
         own = ask_once(
             lambda c: c.temporary_bytes + sum([s or 0 for s in c.output_bytes]), self.costs

@@ -117,7 +117,7 @@ class _LimitedStep(Requests, Gate):
         return is_served and self._is_served(self._new_events())
 
     def start(self, op: int) -> bool:
-        """What the op asks for; it waits with what it does not get."""
+        """Asks for the op's chunks; the op waits for those that it does not get."""
         number = self.numbers[op]
         if not self.layout.idle[number]:
             self._start(number)
@@ -127,7 +127,7 @@ class _LimitedStep(Requests, Gate):
         return not events
 
     def finish(self, op: int) -> Iterator[int]:
-        """What the op gives back, to those that wait."""
+        """Gives the op's chunks back, to those that wait."""
         number = self.numbers[op]
         if not self.layout.idle[number]:
             self._finish(number)

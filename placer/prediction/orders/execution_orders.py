@@ -37,13 +37,13 @@ _MOST_THREADS = 4
 _FEWEST_CONCURRENT = 4
 _MOST_CONCURRENT = 32
 _FLOPS_PER_BYTE = 7
-"""What a core computes while it moves a byte, and what it could move while an op is launched: only
-which of two ops is done first depends on it."""
+"""Operations of a core while it moves a byte, and bytes that it could move while an op is launched:
+only which of two ops is done first depends on it."""
 
 _LAUNCH = 20_000
 
 _UNSEEN_SHARE = 0.002
-"""Of what is not resident: scalars that some kernels allocate, rounding of allocators."""
+"""Share of what is not resident: scalars that some kernels allocate, rounding of allocators."""
 
 
 def uses_accelerator(device_names: Iterable[str]) -> bool:

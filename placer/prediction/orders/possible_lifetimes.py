@@ -1,4 +1,4 @@
-"""What each device holds from when to when, for placements that are not known yet.
+"""Lifetimes of the buffers of each device, for placements that are not known yet.
 
 Along one order of the ops, the buffers that a device holds depend on nothing but which ops are
 there: a tensor is held where it is produced until its last reader there is done, and on every other

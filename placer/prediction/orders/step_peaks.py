@@ -145,7 +145,7 @@ class StepPeaks:
         device_of: tuple[int, ...],
         along: Sequence[Mapping[str, int]],
     ) -> dict[str, dict[int, int]]:
-        """What is needed when each of these devices peaks, along the worst order for it."""
+        """Returns the memory of every op at each device's peak, along the worst order for it."""
         every, placement = self.problem.device_names, self.problem.placement(device_of)
         step = StepMemory(self.graph, self.costs, placement, every, self.host)
         if self.steps.owner:
@@ -166,8 +166,8 @@ class StepPeaks:
 
 
 class _Moment(Mapping[int, int]):
-    """What is needed when a device peaks, worked out when it is first looked at: of most placements
-    that are judged nobody does."""
+    """The memory of every op when a device peaks, computed when it is first read: for most
+    placements nobody reads it."""
 
     def __init__(self, moments: Callable[[], Mapping[str, Mapping[int, int]]], name: str) -> None:
         self._moments, self._name = moments, name

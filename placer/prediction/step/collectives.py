@@ -39,8 +39,8 @@ def find_rings(graph: OpGraph) -> dict[Ring | None, list[str]]:
 
 
 def ring_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> int:
-    """What all devices send in the collectives of a step: of n devices with b bytes each
-    2 (n - 1) b."""
+    """Returns the bytes that all devices send in the collectives of a step: of n devices with b
+    bytes each 2 (n - 1) b."""
     return sum(
         2 * (len(members) - 1) * _bytes(members, costs)
         for members in graph.ask_once(find_rings).values()

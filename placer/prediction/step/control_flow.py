@@ -1,4 +1,4 @@
-"""What follows from the bodies of functional control flow: what passes through, how often they run.
+"""Conclusions from the bodies of functional control flow: what passes through, how often they run.
 
 In a body, ``feeds`` are its arguments and ``fetches`` its results, each once and in order.
 """
@@ -76,7 +76,7 @@ def _arguments(op: Op, graph: OpGraph) -> tuple[Number | None, ...]:
 
 
 def _counted(loop: Op, output: int, graph: OpGraph) -> Number | None:
-    """What a loop's counter number ``output`` holds when it ends, ``None`` if that is unknown."""
+    """Returns the last value of a loop's counter number ``output``, ``None`` if it is unknown."""
     body, trips = _function(loop, graph, "body"), find_trip_count(loop, graph)
     if body is None or trips is None or not trips.exact:
         return None
@@ -134,7 +134,7 @@ def _trips(relation: str, start: Number, step: Number, limit: Number) -> int | N
 
 
 def _step(index: int, body: OpGraph, arguments: Sequence[Number | None]) -> Number | None:
-    """What the body adds to its argument number ``index``."""
+    """Returns the number that the body adds to its argument number ``index``."""
     if index >= len(body.fetches):
         return None
     addition = body.ops[op_of(_origin(body.fetches[index], body))]

@@ -58,7 +58,7 @@ _FULL = 0.8
 """A hash set starts with one bucket of slots, and doubles when it is so full."""
 
 _POOL_SIZE = 1024
-"""What does not fit into the queue of the pool's thread runs at once."""
+"""Length of the queue of a pool's thread; ops beyond it run at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,8 +277,8 @@ def _hash_order(
 
 
 def _hash_table(inserted: Sequence[int], hashes: Sequence[int], slots: int) -> list[int]:
-    """What is ``inserted``, in the order of the slots: each in the first free one of its hash,
-    probing quadratically.  Nothing is taken out, so probing goes on where it last ended."""
+    """Returns the items ``inserted``, in the order of the slots: each in the first free one of its
+    hash, probing quadratically.  Nothing is taken out, so probing goes on where it last ended."""
     table = [-1] * slots
     mask = slots - 1
     ended: dict[int, tuple[int, int]] = {}

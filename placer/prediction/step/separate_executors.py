@@ -35,8 +35,8 @@ from placer.prediction.step.executor import ExecutorGraph
 
 
 class Passage(NamedTuple):
-    """What an op sends to ``device`` is held by its process no more (it ``leaves``), or is there
-    (it ``arrives``), or both at once."""
+    """The tensor that an op sends to ``device`` leaves its process (``leaves``), arrives there
+    (``arrives``), or both at once."""
 
     device: str
     leaves: bool
@@ -75,7 +75,7 @@ class _Process:
         self.position = 0
 
     def next_task(self) -> int | None:
-        """What runs next, if there is anything."""
+        """Returns the task that runs next, if there is any."""
         if self.queue:
             return self.queue.popleft()
         return self.pool.pop() if self.pool else None
@@ -95,7 +95,7 @@ def run_separately(
 
 
 class _Send(NamedTuple):
-    """What an op computes is sent to the ``consumers`` in a process."""
+    """A tensor on its way to the ``consumers`` in a process."""
 
     op: int
     target: str
@@ -151,8 +151,8 @@ class _Run:
                 process.is_busy = self._send(task, now)
 
     def _send(self, task: int, now: float) -> bool:
-        """What the op computed is on its way, and either held until it is there or given away;
-        returns whether that keeps the process busy."""
+        """Sends the op's result, which is held until it is there or given away; returns whether
+        that keeps the process busy."""
         op, target, _ = self.sends[task - len(self.process_of)]
         if not self.durations.held[op]:
             self.passages[self._append(op)] = Passage(target, leaves=True, arrives=False)
@@ -191,7 +191,7 @@ class _Run:
         return found
 
     def _arrive(self, send: _Send, now: float) -> None:
-        """What was sent is there: what is ready goes behind all else, the inexpensive too."""
+        """Delivers a result: ops that become ready go behind all others, even inexpensive ones."""
         held, process = self.durations.held[send.op], self.processes[send.target]
         self.passages[self._append(send.op)] = Passage(send.target, leaves=held, arrives=True)
         process.pool.extendleft(self._ready(send.consumers))

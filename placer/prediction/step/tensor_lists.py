@@ -1,4 +1,4 @@
-"""What tensor lists keep alive: ``tensorflow/core/kernels/list_kernels.{h,cc}``.
+"""Tensors that tensor lists keep alive: ``tensorflow/core/kernels/list_kernels.{h,cc}``.
 
 A list is a variant, whose size follows from no shape.  Cutting a tensor into a list copies it;
 putting a tensor into a list keeps that tensor; loops add one element to a list with every trip, and

@@ -37,7 +37,7 @@ class ConcurrentOrder(NamedTuple):
 
 
 class Gate:
-    """What lets ops begin; this one lets all of them."""
+    """Decides which ops begin; this one lets all of them."""
 
     def start(self, op: int) -> bool:  # noqa: ARG002 (a gate that is always open)
         """Whether the op, which a thread has taken, goes on at once; else the thread waits."""
@@ -124,7 +124,7 @@ def _run(step: ThreadedStep, gate: Gate, race: random.Random | None) -> Concurre
 
 
 def _next_op(pool: Sequence[_Thread], number: int) -> int | None:
-    """What the thread runs next, if there is anything."""
+    """Returns the op that the thread runs next, if there is any."""
     own = pool[number]
     if own.queue:
         return own.queue.popleft()

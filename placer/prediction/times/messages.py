@@ -1,4 +1,4 @@
-"""What the ops of a bare placement problem send to each other."""
+"""The messages between ops of a bare placement problem."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from placer.problem.placement_problem import PlacementProblem
 
 
 def list_messages(problem: PlacementProblem) -> list[Message]:
-    """What the ops of a problem send: tensors that are read, then one signal per op that others
+    """Returns the messages of a problem: tensors that are read, then one signal per op that others
     wait for by control edges."""
     signals: dict[int, dict[int, None]] = {}
     for before, after in problem.control_edges:

@@ -32,7 +32,7 @@ from placer.prediction.step.collectives import ALL_REDUCES, find_rings, ring_of,
 from placer.prediction.step.routes import Routes, host_of, is_cpu
 
 COLLECTIVES = "collectives"
-"""What a device has besides its queue of ops: one collective runs at a time."""
+"""The queue of a device besides that of its ops: one collective runs at a time."""
 
 
 def predict_schedule(
