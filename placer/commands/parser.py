@@ -118,7 +118,7 @@ class _CommandParser(_Parser):
     def parse_known_args(  # type: ignore[override]
         self, args: Any = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As that of the class above, by way of its ``parse_known_intermixed_args``.
+        """Parses with ``parse_known_intermixed_args``, which calls this method again.
 
         That takes the usage for one with ``%(prog)s`` in it, and some metavars have a percent sign.
         """

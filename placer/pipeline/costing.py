@@ -1,4 +1,4 @@
-"""Which costs hold: those of the cost rules, or measured ones."""
+"""The costs of a program's ops: by the cost rules, or measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from placer.prediction.costs.op_costs import estimate_costs
 def cost_ops(
     extraction: Extraction, cluster: Cluster, wanted: Options
 ) -> tuple[dict[str, OpCost], Extraction]:
-    """The cost of every op, and the extraction with what has to be said about that.
+    """Returns the cost of every op, and the extraction with warnings about costs.
 
     Bytes are always those of the cost rules; so are the seconds of ops that were not measured.
     Raises :class:`UsageError` for costs of another graph, or that name no op of this one.

@@ -29,7 +29,7 @@ from placer.solving.solution import Solution, Status
 _LOG = logging.getLogger(__name__)
 
 _RELIEFS = (1.25, 1.6, 2.2, 3.2)
-"""How much more memory several accelerators are thought to have, tried in this order."""
+"""Factors by which the memory of several accelerators is raised for the search, in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The smallest changes of a request that has no placement under which it has one.
+"""The smallest changes with which an infeasible request has a placement.
 
 The problem says what it does not rule out (:mod:`placer.solving.conflicts.fixes`); here each change
 is asked for, and placed, before anybody reads of it.

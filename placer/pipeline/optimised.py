@@ -39,8 +39,8 @@ def with_optimised(plan: Plan, workload: Workload) -> Plan:
 
 
 def warn_if_optimised_breaks(plan: Plan, workload: Workload) -> Plan:
-    """``plan`` with those warnings alone, if it rewrites the step so that it fits: the optimiser
-    changes the order that keeps the caps.
+    """Adds only the warnings, and only to a plan whose rewritten step fits: the optimiser changes
+    the order that keeps the caps.
 
     Nothing is said of what it cannot look at, and of more than 5,000 ops.
     """
@@ -82,8 +82,8 @@ def _optimised_facts(plan: Plan, workload: Workload) -> OptimisedFacts:
 
 
 def _placement(graph: OpGraph, before: Mapping[str, str]) -> dict[str, str]:
-    """The devices that the optimised graph asks for; of an op without one that of the placed
-    graph's op of its name."""
+    """Returns the devices that the optimised graph asks for; an op without one has that of its
+    namesake in the placed graph."""
     return {
         name: canonical(op.device) if op.device else before.get(name, HOST)
         for name, op in graph.ops.items()

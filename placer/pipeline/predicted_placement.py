@@ -20,8 +20,8 @@ from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedPlacement:
-    """The device of every op, and what a step of the graph takes then that is rewritten and has the
-    ``control_edges``; ``step`` has it op by op, for pictures."""
+    """The device of every op, with the predicted ``metrics`` of a step once the graph is rewritten
+    and has the ``control_edges``; ``step`` describes it op by op, for pictures."""
 
     placement: Mapping[str, str]
     control_edges: tuple[ControlEdge, ...]
@@ -38,7 +38,8 @@ def predict_placement(
     *,
     with_needs: bool = True,
 ) -> PredictedPlacement:
-    """Transfers, memory (``with_needs`` of allocators or without) and times of ``placement``.
+    """Predicts transfers, memory (``with_needs`` of allocators or without) and times of
+    ``placement``.
 
     Where that does not say, clones are where their originals are, what is swapped is on the host,
     and a join that is released beside its first gradient.

@@ -40,7 +40,7 @@ def decide(source: Any, devices: str | Path, wanted: Options) -> Options:
 
 
 def decide_strategy(devices: str | Path, wanted: Options) -> Options:
-    """``wanted`` with the number of parts that its strategy makes on ``devices``.
+    """Returns ``wanted`` with the number of parts that its strategy makes on ``devices``.
 
     The stages of a pipeline are to be busy alike, unless the step time is asked for.  Raises
     :class:`UsageError` for what no strategy has.

@@ -29,8 +29,8 @@ def assemble_plan(
     predicted: PredictedPlacement | None,
     fitted: FittedPlacement | None = None,
 ) -> Plan:
-    """The plan for ``solution``; without a placement (``predicted is None``) its tables are
-    empty.  ``fitted`` is what came of rewriting the step."""
+    """Returns the plan for ``solution``; without a placement (``predicted is None``) its tables are
+    empty.  ``fitted`` is the rewritten step, if there is one."""
     workload, extraction = formulation.workload, formulation.workload.extraction
     ops = workload.graph.ops.values()
     placement, metrics = (predicted.placement, predicted.metrics) if predicted else ({}, None)

@@ -49,7 +49,8 @@ _LINKS = 4.0
 """Links of so many times the bandwidth are what advice is about: NVLink instead of PCIe."""
 
 _DEVICES = 2.0
-"""Accelerators of so many times the rates: those of the next generation, as a rule."""
+"""Accelerators of so many times the rates are what advice is about: the next generation, as a
+rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from placer.strategies.requests import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A way that was built: its plan, what that is of, and how a training step is divided.
+    """A built way: its plan, the workload of that, and the division of a training step.
 
     ``name`` is what it became, where several of one kind were tried.
     """
@@ -145,8 +145,8 @@ class AutoProgram:
     def divided(
         self, asked: StrategyRequest, cluster: Cluster, speeds: tuple[float, ...] | None = None
     ) -> Built:
-        """The batch in parts on some of the devices, nothing spilled to the host; those of other
-        than training steps are even, whatever the ``speeds``."""
+        """Places the batch in parts on some of the devices, without spilling; only training steps
+        heed ``speeds``, other parts are even."""
         del speeds
         parts = replace(self.wanted, strategy=str(asked), spill="never")
         wanted = decide_strategy(self.devices, parts)

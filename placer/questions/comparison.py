@@ -108,7 +108,7 @@ def compare_workload(
     functions: Mapping[str, DeviceFunction] | None = None,
     solvers: Iterable[str] = tuple(BASELINES),
 ) -> Comparison:
-    """As :func:`compare`, of a program whose costs are known already, with these ``solvers``."""
+    """Compares as :func:`compare`, for a workload that is there already, with these ``solvers``."""
     wanted = workload.wanted
     own = _own(workload, functions or {})  # looked at first, since they may be wrong
     formulation = formulate(replace(workload, wanted=replace(wanted, order=FREE)))

@@ -55,7 +55,7 @@ class Difference(Summarised):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing differs."""
+        """Whether there is no difference."""
         lists = (self.moved, self.only_before, self.only_after, self.changed)
         return not any(lists) and all(not change.difference for change in self.figures)
 
