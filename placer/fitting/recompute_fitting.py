@@ -107,7 +107,8 @@ class _Recomputation:
     def _with_less(
         self, planned: PlannedStep, some: StepReduction, room: Mapping[str, int]
     ) -> tuple[PlannedStep, tuple[int, ...]]:
-        """``planned`` in an order with less over the ``room``, and that of the graph itself."""
+        """Returns ``planned`` in an order with fewer bytes over the ``room``, and that without
+        the clones."""
         clones = tuple(replace(clone, after=()) for clone in planned.rewriting.clones)
         free = replace(planned.rewriting, clones=clones)
         graph = rewrite_graph(self.trials.graph, free)

@@ -65,8 +65,8 @@ def edges_in_line(
 
 
 def _worked_in(layout: StepLayout) -> list[str]:
-    """The device whose memory each op asks for or lets go; of a swap's ops, which are on the host,
-    the one that is relieved."""
+    """Returns the device whose memory each op allocates or frees; a swap's ops, which are on the
+    host, have the one that is relieved."""
     found, relieved = list(layout.devices), dict[int, str]()
     for op in layout.arrivals:
         found[op] = relieved[layout.outputs[op][0]] = layout.memory[layout.inputs[op][-1]]

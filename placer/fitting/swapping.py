@@ -80,8 +80,8 @@ class _Times:
 
 
 _Event = tuple[int, int, int]
-"""A place, what is there (the tensor is written, is gone, begins to come back, is read) and the
-number of the swap."""
+"""An event of a swap: its place, its kind (the tensor is written, is gone, begins to come back, is
+read) and the number of the swap."""
 
 
 class SwapPlanner:

@@ -76,7 +76,7 @@ class MeasuredCosts(Summarised):
         return json.dumps({"schema": SCHEMA, **data}, sort_keys=True, indent=1, default=dict) + "\n"
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Nothing; ``path`` then holds the costs.
+        """Writes the costs to ``path``.
 
         Raises ``UsageError`` if the file exists and ``force`` is false.
         """

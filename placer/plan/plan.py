@@ -89,7 +89,7 @@ class Plan(Page):
         return bool(self.placement) and self.solver.status in ("OPTIMAL", "FEASIBLE")
 
     def raise_for_conflict(self) -> None:
-        """Nothing, unless it is proven that nothing fits.
+        """Does nothing unless it is proven that nothing fits.
 
         Raises :class:`~placer.errors.InfeasibleError`, which says why and carries ``conflict``.
         """
@@ -250,7 +250,7 @@ class Plan(Page):
             )
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Nothing; ``path`` then holds the plan, and paths in it are relative to its folder.
+        """Writes the plan to ``path``; paths in it are relative to its folder.
 
         Raises ``UsageError`` if the file exists and ``force`` is false.
         """

@@ -69,7 +69,7 @@ def fetch(request: FetchRequest, _: Tell) -> None:
 
 
 def extract_program(request: ExtractionRequest, tell: Tell) -> Extraction:
-    """The extraction that is asked for; when only shapes are left to infer, that is told."""
+    """Returns the extraction for a request; tells the caller when only shapes are left to infer."""
     from google.protobuf.message import EncodeError
 
     allow_parts(then=partial(limit_memory, request.memory_limit_bytes))
@@ -89,7 +89,8 @@ def extract_program(request: ExtractionRequest, tell: Tell) -> Extraction:
 
 
 def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, TensorState]]:
-    """The program, in parts where that is asked for and gives what the whole gives."""
+    """Returns the program, in parts if there is a division, which must give the results of the
+    whole."""
     source, division = request.source, request.division
     captures: Mapping[str, TensorState] = {}
     if isinstance(source, FileSource):

@@ -106,7 +106,7 @@ def is_graph(source: Any) -> bool:
 def read_live_graph_def(
     graph_def: Any, outputs: Sequence[str] | None, source_format: str = "graph_def"
 ) -> RawProgram:
-    """As :func:`read_graph_def`, of what a GraphDef was before a plan rewrote it."""
+    """Reads a GraphDef as :func:`read_graph_def` does, as it was before a plan rewrote it."""
     if is_rewritten(graph_def):
         graph_def = copied(graph_def)
         remove_rewriting(graph_def)

@@ -254,7 +254,7 @@ def _looks_like(item: ProgramInput, role: str) -> bool:
 def _parts_by_reader(
     inputs: Sequence[ProgramInput], nodes: Sequence[Any]
 ) -> dict[str, CompositePart]:
-    """The parts by op, of inputs that one op takes all of as such."""
+    """Returns the parts by op, for inputs that one op takes as the parts of one tensor."""
     keys = {item.op: item.key for item in inputs}
     found: dict[str, CompositePart] = {}
     for node in nodes:
