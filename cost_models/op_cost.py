@@ -38,6 +38,10 @@ class OpCost:
     - ``gpu_temporary_bytes``: those of a GPU's kernel, where they are others than a CPU's.
     - ``workspace_bytes``: what a GPU's library takes besides where it can be had (cuDNN falls back
       to an algorithm without it where it cannot).
+    - ``tuned_bytes``: the result that a GPU's library copies when it first tries its algorithms for
+      ops like this; 0 where it tries none (:mod:`cost_models.gpu_convolutions`).
+    - ``channels_first``: a GPU's kernel has images channels first, where the program has them last.
+    - ``initial_bytes``: what computing a variable's first value takes beside it.
     - ``held_bytes``: what outputs without a size of their own keep alive (the elements of a tensor
       list), one entry per output; empty where nothing is held.
 
@@ -61,6 +65,9 @@ class OpCost:
     temporary_chunks: tuple[int, ...] = ()
     gpu_temporary_bytes: int | None = None
     workspace_bytes: int = 0
+    tuned_bytes: int = 0
+    channels_first: bool = False
+    initial_bytes: int = 0
     persistent_bytes: int = 0
     inaccurate: bool = False
     unmodelled: bool = False
@@ -97,12 +104,15 @@ def with_kernels_of(costs: Mapping[str, OpCost], *, gpu: bool) -> dict[str, OpCo
     """``costs`` whose temporaries are those of one type of device on every device."""
     return {
         name: cost
-        if cost.gpu_temporary_bytes is None and not cost.workspace_bytes
+        if cost.gpu_temporary_bytes is None
+        and not (cost.workspace_bytes or cost.tuned_bytes or cost.channels_first)
         else replace(
             cost,
             temporary_bytes=cost.temporary_bytes_on(gpu=gpu),
             gpu_temporary_bytes=None,
             workspace_bytes=cost.workspace_bytes if gpu else 0,
+            tuned_bytes=cost.tuned_bytes if gpu else 0,
+            channels_first=cost.channels_first and gpu,
         )
         for name, cost in costs.items()
     }

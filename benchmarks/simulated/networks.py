@@ -85,7 +85,7 @@ def unet3d() -> Any:
         x = layers.MaxPooling3D()(x)
     x = twice(x, 128)
     for channels, skip in zip((64, 32, 16), reversed(skips), strict=True):
-        x = twice(layers.Concatenate()([layers.UpSampling3D()(x), skip]), channels)
+        x = twice(layers.Concatenate()([layers.Conv3DTranspose(channels, 2, 2)(x), skip]), channels)
     return Model(inputs, layers.Conv3D(2, 1)(x))
 
 

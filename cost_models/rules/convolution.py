@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+from cost_models.gpu_convolutions import is_tuned
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.registry import FMA_FLOPS, Work, bytes_touched, cost_rule
 from cost_models.tensor_size import counted_bytes, counted_shape, element_bytes, element_count
@@ -250,6 +251,8 @@ def plain_work(info: OpInfo) -> Work:
         flops=convolution.flops + steps * element_count(info.outputs[0]),
         tiled_flops=convolution.tiled_flops(info.op),
         gpu_kind="" if depthwise else convolution.gpu_kind,
+        gpu_temporary_bytes=_gpu_bytes(convolution, info) if is_tuned(info.op) else None,
+        tuned_bytes=_tuned_bytes(convolution, info) if is_tuned(info.op) else 0,
         packed_bytes=0 if depthwise else convolution.unfolded_bytes,
         family="depthwise" if depthwise else "",
     )
@@ -283,6 +286,7 @@ def convolution_work(info: OpInfo) -> Work:
         temporary_bytes=bytes_touched(info) if groups > 1 else 0,
         gpu_temporary_bytes=_gpu_bytes(convolution, info),
         workspace_bytes=_workspace_bytes(convolution, info),
+        tuned_bytes=_tuned_bytes(convolution, info),
         pieces=groups,
         packed_bytes=convolution.unfolded_bytes,
     )
@@ -304,6 +308,7 @@ def filter_gradient_work(info: OpInfo) -> Work:
         temporary_bytes=_shard_size(info, work_unit) * unfolded * _element_bytes(info),
         gpu_temporary_bytes=_gpu_bytes(convolution, info),
         workspace_bytes=_workspace_bytes(convolution, info),
+        tuned_bytes=_tuned_bytes(convolution, info),
         packed_bytes=2 * convolution.unfolded_bytes,
     )
 
@@ -330,6 +335,7 @@ def input_gradient_work(info: OpInfo) -> Work:
         temporary_bytes=images * unfolded * size,
         gpu_temporary_bytes=_gpu_bytes(convolution, info),
         workspace_bytes=_workspace_bytes(convolution, info),
+        tuned_bytes=_tuned_bytes(convolution, info),
         packed_bytes=2 * convolution.unfolded_bytes
         + products * _LINE_BYTES // size * counted_bytes(info.inputs[1]),
     )
@@ -354,6 +360,13 @@ def _gpu_bytes(convolution: _Convolution, info: OpInfo) -> int:
         + (counted_bytes(convolution.image) if "BackpropInput" in info.op else 0)
         + convolution.padded_bytes(info)
     )
+
+
+def _tuned_bytes(convolution: _Convolution, info: OpInfo) -> int:
+    """The result, of which autotuning makes a copy: of the gradient of the image with the pixels
+    that were added."""
+    padded = convolution.padded_bytes(info) if "BackpropInput" in info.op else 0
+    return padded or counted_bytes(info.outputs[0])
 
 
 def _workspace_bytes(convolution: _Convolution, info: OpInfo) -> int:

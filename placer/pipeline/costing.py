@@ -8,12 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from cost_models.devices import Cluster
+from cost_models.gpu_convolutions import UNKNOWN_CAPABILITY, costs_on_gpus
 from cost_models.op_cost import OpCost, with_measured
 from placer.errors import UsageError
 from placer.extraction import Extraction
+from placer.graph.passes.roles import find_roles
 from placer.plan.measured_costs import MeasuredCosts
 from placer.plan.request import Options
 from placer.prediction.costs.op_costs import estimate_costs
+
+_BUILT = ("function", "keras")
 
 
 def cost_ops(
@@ -27,6 +31,7 @@ def cost_ops(
     graph, costs = extraction.graph, wanted.costs
     calibrated = any(device.efficiency for device in cluster.devices)
     found = estimate_costs(graph, wanted.trip_count, in_place=calibrated)
+    found = _in_environment(found, extraction, cluster, wanted)
     if costs is None:
         return found, extraction
     by_type = _measured_seconds(extraction, costs)
@@ -38,6 +43,47 @@ def cost_ops(
         )
     warnings = (*extraction.warnings, *_warnings(found, by_type, cluster))
     return found, replace(extraction, warnings=warnings)
+
+
+def _in_environment(
+    costs: dict[str, OpCost], extraction: Extraction, cluster: Cluster, wanted: Options
+) -> dict[str, OpCost]:
+    """The costs on these GPUs, from the first step on, where the program is built or loaded."""
+    gpus = [device for device in cluster.devices if device.type == "GPU"]
+    if not gpus:
+        return costs
+    capability = min((gpu.compute_capability or UNKNOWN_CAPABILITY for gpu in gpus), key=float)
+    infos = {op.name: op.info for op in extraction.graph.ops.values()}
+    red_zones = has_red_zones(extraction, wanted)
+    return with_initial_bytes(
+        costs_on_gpus(costs, infos, capability, red_zones=red_zones), extraction
+    )
+
+
+def has_red_zones(extraction: Extraction, wanted: Options) -> bool:
+    """Whether autotuning looks for kernels that write out of bounds: as was asked for, or else as
+    TensorFlow comes for a file; off for a live program, for which ``TF_DISABLE_RZ_CHECK`` is set
+    where it is bound."""
+    return not is_built(extraction) if wanted.red_zones is None else wanted.red_zones
+
+
+def is_built(extraction: Extraction) -> bool:
+    """Whether the program is a live one, whose variables are made where the plan has them."""
+    return not extraction.model.get("path") and extraction.model["format"] in _BUILT
+
+
+def with_initial_bytes(costs: dict[str, OpCost], extraction: Extraction) -> dict[str, OpCost]:
+    """The costs of the variables of a program that is built: random first values are made of two
+    tensors more of the same size (``random * range + least``)."""
+    if not is_built(extraction):
+        return costs
+    roles = extraction.graph.ask_once(find_roles)
+    made = roles.variables - roles.optimizer_state - roles.metrics
+    return costs | {
+        name: replace(costs[name], initial_bytes=costs[name].persistent_bytes)
+        for name in made
+        if costs[name].persistent_bytes
+    }
 
 
 def _warnings(

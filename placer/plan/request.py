@@ -63,6 +63,7 @@ class Keywords(TypedDict, total=False):
     time_limit: float
     work_limit: int | None
     seed: int
+    red_zones: bool | None
     optimised: bool
 
 
@@ -137,6 +138,10 @@ class Options:
     comes first."""
     seed: int = 0
     """Seed of the search."""
+    red_zones: bool | None = None
+    """Whether autotuning of convolutions takes red zones: ``False`` says that
+    ``TF_DISABLE_RZ_CHECK=1`` will be set; by default, as TensorFlow comes for a file, ``False`` for
+    a live program, which ``bind`` sets it for."""
     optimised: bool = False
     """Also predicts the graph that TensorFlow's graph optimiser makes of the placed one."""
 

@@ -26,11 +26,12 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cost_models.gpu_convolutions import RED_ZONES_BYTES
 from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.separate_executors import Passage
-from placer.prediction.step.step_layout import StepLayout
+from placer.prediction.step.step_layout import StepLayout, Tuned
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,12 +39,15 @@ class Allocations:
     """What one device's allocator is asked for in a step, or in several.
 
     A chunk is a number: ``sizes`` has the bytes that were asked for, ``events`` the chunks of the
-    step in order, ``~chunk`` where one is freed.  ``kept`` were asked for before the first step;
-    ``moved`` are those of them that end a step as another chunk.  ``temporaries`` are what kernels
-    take for themselves.  ``elastic`` are (number of the event before which it is, bytes): what a
-    kernel takes besides where it can be had.  ``peak_bytes`` is that of :meth:`StepMemory.peaks`
-    along the same order.  The steps that come after it ask for the same, unless there are ``later``
-    ones along other orders.
+    step in order, ``~chunk`` where one is freed.  ``kept`` are the events before the first step, as
+    a program is loaded or built; ``moved`` are the chunks that end a step as another chunk.
+    ``temporaries`` are what kernels take for themselves; they do without those that are
+    ``optional`` where they cannot be had.  ``askers`` are the numbers of the ops that ask, by
+    event that does.  ``elastic`` are (number of the event before which it is, bytes): what a kernel
+    takes besides where it can be had; ``tuned`` (number of the event, bytes of the copy, op) what
+    takes red zones the first time.  ``peak_bytes`` is that of :meth:`StepMemory.peaks` along the
+    same order.  The steps that come after it ask for the same, unless there are ``later`` ones
+    along other orders, or without what is tuned.
     """
 
     kept: list[int] = field(default_factory=list)
@@ -51,7 +55,10 @@ class Allocations:
     events: list[int] = field(default_factory=list)
     moved: dict[int, int] = field(default_factory=dict)
     temporaries: set[int] = field(default_factory=set)
+    optional: set[int] = field(default_factory=set)
+    askers: list[int] = field(default_factory=list)
     elastic: list[tuple[int, int]] = field(default_factory=list)
+    tuned: list[tuple[int, int, int]] = field(default_factory=list)
     peak_bytes: int = 0
     later: tuple[Allocations, ...] = ()
 
@@ -61,12 +68,42 @@ class Allocations:
 
     def with_elastic(self) -> Allocations:
         """The same where libraries get the workspaces that they do without if need be."""
+        if self.later:
+            return self.in_step(1).with_elastic()
         events: list[int] = []
         sizes, done = dict(self.sizes), 0
         for chunk, (index, size) in enumerate(self.elastic, max(sizes, default=0) + 1):
             events += [*self.events[done:index], chunk, ~chunk]
             sizes[chunk], done = size, index
-        return replace(self, sizes=sizes, events=events + self.events[done:])
+        return replace(self, sizes=sizes, events=events + self.events[done:], askers=[])
+
+    def with_tuning(self) -> Allocations:
+        """The same where convolutions of shapes that are new are tuned in the first step: each
+        asks for a copy of its result, which it does without if need be, and for a workspace (of
+        0 bytes at the least), both with red zones, before it goes on."""
+        if not self.tuned:
+            return self
+        events: list[int] = []
+        sizes, optional, done = dict(self.sizes), set(self.optional), 0
+        askers: list[int] = []
+        chunk, asked = max(sizes, default=0) + 1, 0
+        for index, size, op in self.tuned:
+            before = self.events[done:index]
+            events += [*before, chunk, chunk + 1, ~(chunk + 1), ~chunk]
+            count = sum(event >= 0 for event in before)
+            askers += [*self.askers[asked : asked + count], op, op]
+            sizes |= {chunk: size + RED_ZONES_BYTES, chunk + 1: RED_ZONES_BYTES}
+            optional.add(chunk)
+            chunk, done, asked = chunk + 2, index, asked + count
+        return replace(
+            self,
+            sizes=sizes,
+            events=events + self.events[done:],
+            optional=optional,
+            askers=askers + self.askers[asked:],
+            tuned=[],
+            later=(self,),
+        )
 
 
 def find_allocations(
@@ -90,8 +127,8 @@ def find_allocations(
     found = simulation.finished()
     for name, peak_bytes in step.peaks_of(simulation).items():
         found[name].peak_bytes = peak_bytes
-        found[name].kept = as_written(step, simulation.kept, name, sample or 0)
-    return found
+        found[name].kept = simulation.loading(as_written(step, simulation.kept, name, sample or 0))
+    return {name: asked.with_tuning() for name, asked in found.items()}
 
 
 def peaks_in(asked: Mapping[str, Allocations]) -> dict[str, int]:
@@ -143,6 +180,23 @@ class Requests(Changes):
                 self.kept[op] = self._number(found, size)
                 self.device_of[op] = device
         self.chunk_of = dict(self.kept)
+        self.initial = {self.kept[op]: op for op in step.initial if op in self.kept}
+        self.initial_bytes = step.initial
+        self.seen: set[Tuned] = set()
+
+    def loading(self, written: Sequence[int]) -> list[int]:
+        """The events of loading, given what is kept in order: a random first value is made of two
+        tensors of its size, which are there until it is."""
+        events: list[int] = []
+        for chunk in written:
+            op = self.initial.get(chunk)
+            if op is None or is_cpu(self.device_of[op]):
+                events.append(chunk)
+                continue
+            found = self.found[self.device_of[op]]
+            first, second = [self._number(found, self.initial_bytes[op]) for _ in range(2)]
+            events += [first, second, chunk, ~second, ~first]
+        return events
 
     def finished(self) -> dict[str, Allocations]:
         """What was found, once the step has run."""
@@ -161,6 +215,7 @@ class Requests(Changes):
         found = self.found[device]
         chunk = self._number(found, size)
         found.events.append(chunk)
+        found.askers.append(self.order[self.now])
         return chunk
 
     def _new(
@@ -189,6 +244,12 @@ class Requests(Changes):
         if size:
             found = self.found[self.layout.devices[op]]
             found.elastic.append((len(found.events), size))
+        if op in self.layout.tuned:
+            what, size = self.layout.tuned[op]
+            if what not in self.seen:
+                self.seen.add(what)
+                found = self.found[self.layout.devices[op]]
+                found.tuned.append((len(found.events), size, op))
 
     def _workspace(self, op: int, size: int) -> Buffer:
         buffer = super()._workspace(op, size)

@@ -164,6 +164,8 @@ class Simulation:
                 buffer.holders -= 1
                 if not buffer.holders and not buffer.resident:
                     self._let_go(buffer)
+        for value, copy in layout.transposed.get(op, ()):
+            self._transpose(op, value, copy)
         for value in layout.outputs[op]:
             buffer = held[value]
             if buffer is not None and not buffer.holders and not buffer.resident:
@@ -298,6 +300,16 @@ class Simulation:
         """The receive buffer of what is read there, held by the readers."""
         readers = self.layout.readers[copy]
         self.held[copy] = self._new(op, copy, "transfer", holders=readers)
+
+    def _transpose(self, op: int, value: int, copy: int) -> None:
+        """The copy in another order of its dimensions, made as soon as the op is done."""
+        source = self.held[value]
+        self.held[copy] = self._new(op, copy, "activation", holders=self.layout.readers[copy])
+        if source is None:
+            return
+        source.holders -= 1
+        if not source.holders and not source.resident and value not in self.layout.outputs[op]:
+            self._let_go(source)
 
     def _pass(self, op: int, passage: Passage) -> None:
         """What the op sends is there, or no longer held by its sender."""

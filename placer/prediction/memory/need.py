@@ -46,6 +46,9 @@ LARGER = (0.02, 0.04, 0.06, 0.08, 0.1)
 
 _MEBIBYTE = 1 << 20
 
+_NOT_HAD = -1
+"""Address of what is optional and was not to be had."""
+
 _SNAPSHOT_SHARE = 0.02
 """How far apart the limits are for which states are kept, of what is asked for at once."""
 
@@ -155,39 +158,56 @@ def larger_limits(limit: int, shares: Sequence[float]) -> list[int]:
 
 def least_bytes(allocations: Allocations) -> int:
     """The most that is asked for at once, in chunks of the least size: no lower limit serves."""
-    kept = most = sum([rounded_bytes(allocations.sizes[chunk]) for chunk in allocations.kept])
+    kept, most = _most_at_once(allocations.kept, allocations, 0)
     for asked in (allocations, *allocations.later):
-        now, sizes = kept, asked.sizes
-        for event in asked.events:
-            if event >= 0:
-                now += rounded_bytes(sizes[event])
-                most = max(now, most)
-            else:
-                now -= rounded_bytes(sizes[~event])
+        most = max(most, _most_at_once(asked.events, asked, kept)[1])
     return most
+
+
+def _most_at_once(events: Sequence[int], asked: Allocations, now: int) -> tuple[int, int]:
+    """The bytes after and at most during the ``events``, with ``now`` before, without what is
+    optional."""
+    most, sizes, optional = now, asked.sizes, asked.optional
+    for event in events:
+        if event < 0:
+            if ~event not in optional:
+                now -= rounded_bytes(sizes[~event])
+        elif event not in optional:
+            now += rounded_bytes(sizes[event])
+            most = max(now, most)
+    return now, most
 
 
 def _asked_for_by(allocations: Allocations, request: int) -> tuple[int, int]:
     """The bytes of tensors and of kernels that are asked for, and not given back, when that request
     is served (numbered from 1 over all steps)."""
-    kept, number = allocations.kept, 0
-    alive = dict.fromkeys(kept[:request])
-    left = max(request - len(kept), 0)
-    asked = allocations
-    while left > (in_a_step := sum(event >= 0 for event in asked.events)):
-        number, left = number + 1, left - in_a_step
+    number, left, asked = 0, request, allocations
+    kept, left = _alive_after(allocations.kept, {}, left)
+    alive = kept
+    while left:
         asked = allocations.in_step(number)
+        alive, left = _alive_after(asked.events, kept, left)
+        number += 1
     sizes = asked.sizes
-    for event in asked.events:
-        if not left:
-            break
-        if event >= 0:
-            alive[event] = None
-            left -= 1
-        else:
-            del alive[~event]
     workspace = sum(sizes[chunk] for chunk in alive if chunk in asked.temporaries)
     return sum(sizes[chunk] for chunk in alive) - workspace, workspace
+
+
+def _alive_after(
+    events: Sequence[int], alive: Mapping[int, None], requests: int
+) -> tuple[dict[int, None], int]:
+    """The chunks that are alive after so many requests of the ``events``, with those ``alive``
+    before; and how many requests are left for later events."""
+    found = dict(alive)
+    for event in events:
+        if not requests:
+            break
+        if event >= 0:
+            found[event] = None
+            requests -= 1
+        else:
+            del found[~event]
+    return found, requests
 
 
 @dataclass(slots=True)
@@ -213,22 +233,25 @@ class AllocatorState:
         """Runs to the end, if memory suffices; ``watch`` is called with the number of each event
         that asks for a chunk, and with the size."""
         allocate, free, address = self.allocator.allocate, self.allocator.free, self.address
-        try:
-            while self.step < steps:
-                asked = allocations.in_step(self.step)
-                sizes = asked.sizes
-                events = asked.events if self.step >= 0 else asked.kept
-                for index, event in enumerate(islice(events, self.index, None), self.index):
-                    if event < 0:
-                        free(address.pop(~event))
-                        continue
-                    if watch is not None:
-                        watch(index, sizes[event])
+        while self.step < steps:
+            asked = allocations.in_step(self.step)
+            sizes = asked.sizes
+            events = asked.events if self.step >= 0 else asked.kept
+            for index, event in enumerate(islice(events, self.index, None), self.index):
+                if event < 0:
+                    if (chunk := address.pop(~event)) >= 0:
+                        free(chunk)
+                    continue
+                if watch is not None:
+                    watch(index, sizes[event])
+                try:
                     address[event] = allocate(sizes[event])
-                if self.next_step(asked.moved) and not allocations.later:
-                    return True
-        except OutOfMemoryError:
-            return False
+                except OutOfMemoryError:
+                    if event not in asked.optional:
+                        return False
+                    address[event] = _NOT_HAD
+            if self.next_step(asked.moved) and not allocations.later:
+                return True
         return True
 
     def next_step(self, moved: Mapping[int, int]) -> bool:

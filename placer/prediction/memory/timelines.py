@@ -66,6 +66,9 @@ class StepMemory:
         self.graph = graph
         self.layout = lay_out_step(graph, costs, routes, memory_of, host)
         self.resident = _resident_bytes(graph, costs, routes, memory_of)
+        self.initial = {
+            name: cost.initial_bytes for name, cost in costs.items() if cost.initial_bytes
+        }
         self.idle = graph.idle_bytes
         self.device_names = tuple(
             dict.fromkeys((*device_names, *self.resident, *self.layout.memory))

@@ -74,7 +74,7 @@ def needs_along(
             near = needs[-1].need_bytes if needs else 0
             there = kept_as(name, allocations)
             need = find_need(allocations, growth=is_cpu(name), kept=there, near=near)
-            if allocations.later:
+            if is_cpu(name) and allocations.later:
                 need = replace(need, in_use_bytes=peak_in_use(asked[number], there))
             needs.append(need)
         return needs

@@ -20,6 +20,7 @@ from placer.graph.op_types import LIST_ITEM_INPUT, LOOPS, MERGES, READ_VARIABLE,
 from placer.graph.order import is_back_edge
 from placer.graph.rewriting import find_arrivals
 from placer.prediction.step.control_flow import loop_invariants
+from placer.prediction.step.image_orders import ImageOrder, find_image_order
 from placer.prediction.step.routes import Place, Routes, address_space, is_cpu
 from placer.prediction.step.tensor_lists import CUT, cut_items
 
@@ -31,6 +32,10 @@ _SPARSE_ACCESS = (
     "ResourceSparseApply",
     "ResourceStridedSliceAssign",
 )
+
+
+Tuned = tuple[str, int]
+"""A device, and a number for the type, shapes and attributes of an op."""
 
 
 class Effect(IntEnum):
@@ -80,6 +85,8 @@ class StepLayout:
     - ``temporary_chunks``: what of its temporary bytes it asks for before its outputs.
     - ``temporary_samples``: what it takes in several executions, where they differ.
     - ``workspace_bytes``: what it takes besides where it can be had.
+    - ``tuned``: what it has in common with others for which algorithms are tried once, and the
+      bytes of the copy that this takes.
     - ``idle``: it only says where something lasting is: a constant, a handle, a variable that
       nobody changes; ``lasting`` are its outputs.
     - ``inputs``: of one that is done when a copy is (:func:`find_arrivals`),
@@ -92,6 +99,8 @@ class StepLayout:
     - ``shared``: the values whose buffer it may be (the first that has one); ``overwritten``: those
       that it may be written over, in order of preference.
     - ``copies``: the values that it is sent as.
+    - ``transposed``, by op: (value, copy) in another order of its dimensions, where the value
+      is once the op is done.
     """
 
     names: tuple[str, ...]
@@ -103,6 +112,7 @@ class StepLayout:
     temporary_chunks: dict[int, tuple[int, ...]] = field(default_factory=dict)
     temporary_samples: dict[int, tuple[int, ...]] = field(default_factory=dict)
     workspace_bytes: dict[int, int] = field(default_factory=dict)
+    tuned: dict[int, tuple[Tuned, int]] = field(default_factory=dict)
     variables: dict[int, tuple[str, ...]] = field(default_factory=dict)
     items: dict[int, int] = field(default_factory=dict)
     item_counts: dict[int, int] = field(default_factory=dict)
@@ -115,6 +125,7 @@ class StepLayout:
     shared: dict[int, tuple[int, ...]] = field(default_factory=dict)
     overwritten: dict[int, tuple[int, ...]] = field(default_factory=dict)
     copies: dict[int, list[int]] = field(default_factory=dict)
+    transposed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     fetched: frozenset[int] = frozenset()
     arrivals: list[int] = field(default_factory=list)
     idle: list[bool] = field(default_factory=list)
@@ -175,6 +186,13 @@ def lay_out_step(
             for number, (cost, gpu) in enumerate(zip(found, on_gpu, strict=True))
             if gpu and cost.workspace_bytes
         },
+        tuned={
+            number: ((device, id(op.info)), cost.tuned_bytes)
+            for number, (op, cost, device, gpu) in enumerate(
+                zip(graph.ops.values(), found, devices, on_gpu, strict=True)
+            )
+            if gpu and cost.tuned_bytes
+        },
         memory=[memory_of[place] for place in routes.home.values()],
         bytes=[
             held or size or 0
@@ -186,7 +204,8 @@ def lay_out_step(
         producer=[*graph.tensor_producers],
         readers=[0] * len(graph.tensor_producers),
     )
-    _add_readers(layout, graph, routes, memory_of, host)
+    first = find_image_order(graph, found, on_gpu, layout.bytes)
+    _add_readers(layout, graph, routes, memory_of, host, first)
     _add_effects(layout, graph)
     layout.idle = _find_idle(layout, graph)
     layout.lasting = tuple(chain.from_iterable(compress(layout.outputs, layout.idle)))
@@ -199,21 +218,10 @@ def _add_readers(
     routes: Routes,
     memory_of: Mapping[Place, str],
     host: str,
+    first: ImageOrder,
 ) -> None:
     """What every op reads, and the copies that this takes."""
-    copy: dict[tuple[int, str], int] = {}
-
-    def value_in(value: int, memory: str) -> int:
-        if layout.memory[value] == memory:
-            return value
-        if (value, memory) not in copy:
-            copy[value, memory] = number = len(layout.memory)
-            layout.copies.setdefault(value, []).append(number)
-            layout.memory.append(memory)
-            layout.bytes.append(layout.bytes[value])
-            layout.producer.append(layout.producer[value])
-            layout.readers.append(0)
-        return copy[value, memory]
+    copies = _Copies(layout, first)
 
     # readers by input slot; a merge does not wait for its back edge
     at, readers, home = layout.memory, layout.readers, graph.tensor_numbers
@@ -222,10 +230,15 @@ def _add_readers(
     for op, values, memories in zip(graph.ops.values(), graph.input_numbers, wanted, strict=True):
         read = tuple(
             [
-                value if at[value] == memory else value_in(value, memory)
+                value if at[value] == memory else copies.of(value, memory)
                 for value, memory in zip(values, memories, strict=True)
             ]
         )
+        if turned := first.turned.get(len(layout.inputs)):
+            read = tuple(
+                copies.turned(value, memories[slot]) if slot in turned else read[slot]
+                for slot, value in enumerate(values)
+            )
         if arrivals and op.name in arrivals and read[0] != values[0]:
             layout.arrivals.append(len(layout.inputs))
             read = (*read, values[0])
@@ -239,9 +252,56 @@ def _add_readers(
             readers[value] += 1
     # fetched values are read at home and on the host
     for tensor in dict.fromkeys(graph.fetches):
-        for value in dict.fromkeys((home[tensor], value_in(home[tensor], host))):
+        number = home[tensor]
+        is_first = number in first.values and at[number] != host
+        there = copies.turned(number, host) if is_first else copies.of(number, host)
+        for value in dict.fromkeys((number, there)):
             readers[value] += 1
     layout.fetched = frozenset(home[tensor] for tensor in graph.fetches)
+
+
+class _Copies:
+    """The copies of values: in other memory, and in another order of their dimensions."""
+
+    def __init__(self, layout: StepLayout, order: ImageOrder) -> None:
+        self.layout, self.order = layout, order
+        self.known: dict[tuple[int, str], int] = {}
+
+    def of(self, value: int, memory: str) -> int:
+        """The value in that memory."""
+        if self.layout.memory[value] == memory:
+            return value
+        if (value, memory) not in self.known:
+            self.known[value, memory] = copy = self._new(value, memory)
+            self.layout.copies.setdefault(value, []).append(copy)
+        return self.known[value, memory]
+
+    def turned(self, value: int, memory: str) -> int:
+        """The image in that memory, in the other order: it is sent as it is if its channels come
+        last, and turned before if they come first."""
+        if value not in self.order.values:
+            source = self.of(value, memory)
+            return self._made_of(source, memory, "turned")
+        turned = self._made_of(value, self.layout.memory[value], "turned")
+        is_there = self.layout.memory[value] == memory
+        return turned if is_there else self._made_of(turned, memory, memory)
+
+    def _made_of(self, source: int, memory: str, how: str) -> int:
+        """What is made of ``source`` as soon as its producer is done."""
+        layout = self.layout
+        if (source, how) not in self.known:
+            self.known[source, how] = copy = self._new(source, memory)
+            layout.transposed.setdefault(layout.producer[source], []).append((source, copy))
+            layout.readers[source] += 1
+        return self.known[source, how]
+
+    def _new(self, value: int, memory: str) -> int:
+        layout = self.layout
+        layout.memory.append(memory)
+        layout.bytes.append(layout.bytes[value])
+        layout.producer.append(layout.producer[value])
+        layout.readers.append(0)
+        return len(layout.memory) - 1
 
 
 def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
@@ -293,6 +353,7 @@ def _find_idle(layout: StepLayout, graph: OpGraph) -> list[bool]:
             lasts
             and not layout.temporary_bytes[number]
             and layout.copies.keys().isdisjoint(layout.outputs[number])
+            and number not in layout.transposed
         )
     return found
 
