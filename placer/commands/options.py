@@ -31,6 +31,8 @@ _TABLE = """
                       rows and mean non-zeros of a row of a sparse one; ?x50: as many rows as the
                       batch
 --dim T=128 *         the size of the dimensions with this name (repeatable)
+--red-zones off       TF_DISABLE_RZ_CHECK=1 will be set where the program runs: the first step of
+                      convolutions takes less ("on": as TensorFlow comes, the default of files)
 --trip-count N        iterations of loops whose number is not in the graph
 --costs FILE          measured op times (placer profile writes them)
 --model MODEL         the model, if it is not where it was
@@ -143,6 +145,7 @@ def add_program_options(
     add(group, "--dim", type=option_values.dimension)
     if costs:
         add(group, "--trip-count", type=option_values.count)
+        add(group, "--red-zones", choices=("on", "off"))
         add(group, "--costs")
 
 
@@ -319,6 +322,7 @@ def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         **binding_options(arguments),
         "trip_count": arguments.trip_count,
+        "red_zones": {"on": True, "off": False}.get(arguments.red_zones),
         "costs": read_costs(arguments.costs),
     }
 

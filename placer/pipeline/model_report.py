@@ -18,10 +18,12 @@ from placer.graph.op_graph import Op, OpGraph, Variable
 from placer.graph.op_types import READ_VARIABLE
 from placer.graph.passes.roles import find_roles
 from placer.graph.tensor_names import split_tensor
+from placer.pipeline.costing import has_red_zones
 from placer.pipeline.left_over import count_left_over, summed_bytes
 from placer.pipeline.loading import loading_facts
 from placer.pipeline.placement import place_workload
 from placer.pipeline.predicted_placement import PredictedPlacement
+from placer.pipeline.solved_plan import parts_of
 from placer.pipeline.workload import Workload, require_known_shapes
 from placer.plan.report import (
     ComputeFacts,
@@ -51,9 +53,11 @@ _DEEPEST_SCOPE = 6
 def analyse(workload: Workload, together: PredictedPlacement) -> Report:
     """The report on a workload; ``together`` predicts everything on one device."""
     graph, costs, extraction = workload.graph, workload.costs, workload.extraction
+    memory = _memory_facts(extraction, costs, together.metrics)
+    red_zones = has_red_zones(extraction, workload.wanted)
     return Report(
         model=_model_facts(extraction, costs),
-        memory=_memory_facts(extraction, costs, together.metrics),
+        memory=replace(memory, red_zones=red_zones if memory.needs else None),
         loading=loading_facts(extraction.stored, workload.cluster),
         compute=_compute_facts(workload, together.metrics),
         largest_group=_largest_group(graph, costs),
@@ -191,6 +195,8 @@ def _need_facts(found: MemoryNeed | None) -> dict[str, Any]:
             "padding": found.padding_bytes,
             "fragmentation": found.fragmentation_bytes,
         },
+        "needs": parts_of(found) or {},
+        "need_peak_op": found.parts.peak_op if found.parts else "",
         "with_workspace_bytes": found.with_workspace_bytes,
     }
 

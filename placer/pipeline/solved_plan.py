@@ -10,6 +10,7 @@ from typing import Any
 from placer import __version__
 from placer.fitting.fitted_step import FittedStep
 from placer.graph.rewriting import NO_REWRITING
+from placer.pipeline.costing import has_red_zones
 from placer.pipeline.fitting import FittedPlacement
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.loading import loading_facts
@@ -17,7 +18,7 @@ from placer.pipeline.plan_warnings import hints_apart, plan_warnings
 from placer.pipeline.predicted_placement import PredictedPlacement, over_caps
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer
-from placer.prediction.metrics import Metrics
+from placer.prediction.metrics import MemoryNeed, Metrics
 from placer.problem.status import Status
 from placer.solving.following import followers_of
 from placer.solving.solution import Solution
@@ -110,6 +111,9 @@ def _devices(
             known,
             resident_bytes=metrics.timelines[device.name].resident_bytes,
             **step_memory(metrics, device.name),
+            red_zones=has_red_zones(formulation.workload.extraction, formulation.workload.wanted)
+            if device.type == "GPU"
+            else None,
             spilled_bytes=_spilled_bytes(formulation, predicted.placement, followers)
             if is_host
             else 0,
@@ -129,7 +133,22 @@ def step_memory(metrics: Metrics, device: str) -> dict[str, Any]:
         "need_expected_bytes": found.need.expected_bytes,
         "need_low_bytes": found.need.low_bytes,
         "in_use_peak_bytes": found.in_use.high_bytes,
+        "in_use_expected_bytes": found.in_use.expected_bytes,
         "in_use_with_workspace_bytes": found.with_workspace_bytes,
+        "needs": parts_of(found),
+        "need_peak_op": found.parts.peak_op if found.parts else None,
+    }
+
+
+def parts_of(need: MemoryNeed) -> dict[str, int] | None:
+    """The parts of a GPU's need, by the names of a plan."""
+    if need.parts is None:
+        return None
+    return {
+        "loading": need.parts.loading_bytes,
+        "first_step": need.parts.first_step_bytes,
+        "later_steps": need.parts.later_steps_bytes,
+        "workspace": 0,
     }
 
 

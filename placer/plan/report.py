@@ -96,6 +96,7 @@ class MemoryFacts:
     The ``allocator`` (``growth`` or ``one region``; ``""``: not followed) needs ``need_bytes``,
     from ``need_low_bytes`` to ``need_high_bytes`` over the orders; ``need_parts`` splits what is
     expected into ``tensors``, ``workspace`` of kernels, ``padding`` and ``fragmentation``.
+    ``needs``, ``need_peak_op`` and ``red_zones`` are those of a plan's device, where it is a GPU.
     ``with_workspace_bytes`` are in use at most where libraries get the workspaces that they do
     without if need be (cuDNN's), which is no part of the need.
     ``widest_op`` reads and writes the most at once (``widest_op_bytes``): a device with less
@@ -122,6 +123,9 @@ class MemoryFacts:
     need_low_bytes: int = 0
     need_high_bytes: int = 0
     need_parts: Mapping[str, int] = field(default_factory=dict)
+    needs: Mapping[str, int] = field(default_factory=dict)
+    need_peak_op: str = ""
+    red_zones: bool | None = None
     with_workspace_bytes: int = 0
 
 

@@ -38,8 +38,12 @@ class PlannedDevice(Row):
     least limit under which TensorFlow's allocator serves all of them, likewise with
     ``need_expected_bytes`` and ``need_low_bytes``; without a limit it has ``in_use_peak_bytes`` in
     use at most, whole chunks counted, ``in_use_with_workspace_bytes`` (expected) where libraries
-    get the workspaces that they do without if need be (cuDNN's).  ``allocator`` is ``growth`` or
-    ``one region``.
+    get the workspaces that they do without if need be (cuDNN's), ``in_use_expected_bytes`` where
+    not.  ``allocator`` is ``growth`` or ``one region``.  Of a GPU ``needs`` has the parts: the
+    least limits that serve ``loading`` (or building), the ``first_step``, in which convolutions are
+    tuned, and ``later_steps``; ``workspace`` is what libraries cannot do without, 0 of cuDNN.
+    ``need_peak_op`` asks when the need peaks, empty while loading.  All of that with ``red_zones``,
+    or, where that is false, with ``TF_DISABLE_RZ_CHECK=1``.
 
     Of a card that is known, ``card_bytes`` is the total, of which the CUDA context takes
     ``card_context_bytes``, TensorFlow keeps ``card_kept_back_bytes`` back and may hand out
@@ -64,7 +68,11 @@ class PlannedDevice(Row):
     need_expected_bytes: int | None = None
     need_low_bytes: int | None = None
     in_use_peak_bytes: int | None = None
+    in_use_expected_bytes: int | None = None
     in_use_with_workspace_bytes: int | None = None
+    needs: Mapping[str, int] | None = None
+    need_peak_op: str | None = None
+    red_zones: bool | None = None
     spilled_bytes: int | None = None
     busy_seconds: float | None = None
 

@@ -91,6 +91,26 @@ class PeakRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeedParts:
+    """The least limits that serve loading (or building), the first step and later ones, each for
+    itself, and the op that asks when the need peaks (empty: loading)."""
+
+    loading_bytes: int
+    first_step_bytes: int
+    later_steps_bytes: int
+    peak_op: str = ""
+
+    def largest(self) -> str:
+        """The part that decides."""
+        sizes = {
+            "loading": self.loading_bytes,
+            "later_steps": self.later_steps_bytes,
+            "first_step": self.first_step_bytes,
+        }
+        return max(sizes, key=lambda name: sizes[name])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeed:
     """What the allocator of one device needs, over the orders that a step may run in.
 
@@ -101,7 +121,8 @@ class MemoryNeed:
 
     Along the order whose need is expected, ``need_bytes`` are ``tensor_bytes``,
     ``workspace_bytes`` (what kernels take for themselves), ``padding_bytes`` of the chunks that
-    these are in, and ``fragmentation_bytes``, free where nothing fits.
+    these are in, and ``fragmentation_bytes``, free where nothing fits.  ``parts`` say when what is
+    needed, on GPUs.
     """
 
     growth: bool
@@ -112,6 +133,7 @@ class MemoryNeed:
     workspace_bytes: int
     padding_bytes: int
     fragmentation_bytes: int
+    parts: NeedParts | None = None
 
     @property
     def allocator(self) -> str:

@@ -15,7 +15,12 @@ from placer.prediction.orders.execution_orders import (
     typical_order,
     uses_accelerator,
 )
-from placer.prediction.orders.needs import needs_along, requests_along, with_orders_ahead
+from placer.prediction.orders.needs import (
+    needs_along,
+    requests_along,
+    with_orders_ahead,
+    with_parts,
+)
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.collectives import ring_bytes
 from placer.prediction.step.routes import find_routes
@@ -66,7 +71,7 @@ def predict(
     else:
         peaks = peaks_along(step, orders)
     found = needs_along(step, requests, concurrent) if requests else {}
-    needs = with_orders_ahead(step, found, ahead)
+    needs = with_parts(step, with_orders_ahead(step, found, ahead), requests) if requests else {}
     return Metrics(
         transfers=largest_first(transfers),
         timelines=step.timelines(typical_order(orders, peaks)),

@@ -8,12 +8,10 @@ from cost_models.card_memory import CardMemory, card_that_hands_out
 from cost_models.clusters import parse_cluster
 from cost_models.device_names import parse
 from cost_models.devices import DeviceProperties
+from cost_models.gpu_convolutions import UNKNOWN_CAPABILITY
 from placer.errors import UsageError
 
 MOST_CARDS = 64
-
-_CAPABILITY = "8.0"
-"""Of a GPU whose model is not given."""
 
 _MULTIPROCESSORS = {"7.5": 40, "8.0": 108, "8.6": 84, "8.9": 58, "9.0": 132, "10.0": 148}
 """By compute capability; how many blocks kernels are launched with depends on it, no memory."""
@@ -62,7 +60,7 @@ def read_cards(devices: str) -> tuple[SimulatedGpu, ...]:
 
 
 def _card(device: DeviceProperties, name: str) -> SimulatedGpu:
-    capability = device.compute_capability or _CAPABILITY
+    capability = device.compute_capability or UNKNOWN_CAPABILITY
     memory = device.card
     if memory is None or memory.usable_bytes != device.memory_limit_bytes:
         memory = card_that_hands_out(device.memory_limit_bytes, capability)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
@@ -17,6 +18,13 @@ def switch_memory_optimiser_off(config: Any) -> None:
     """
     no_memory = rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
     config.graph_options.rewrite_options.memory_optimization = no_memory
+
+
+def switch_red_zones_off() -> None:
+    """Has autotuning of convolutions take no red zones, unless the user says otherwise: they take
+    32 MiB and a copy of the result in a program's first step, and find kernels that write out of
+    bounds, which are not this program's.  Read whenever a convolution is tuned."""
+    os.environ.setdefault("TF_DISABLE_RZ_CHECK", "1")
 
 
 def switch_functions_memory_optimiser_off() -> None:

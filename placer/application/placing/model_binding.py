@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from placer.application.devices.device_mapping import HOST, DeviceMapping, running_mapping
+from placer.application.devices.graph_optimisers import switch_red_zones_off
 from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.collectives import collectives_open
 from placer.application.placing.graph_placement import planned_program
@@ -82,6 +83,7 @@ def bind_model(
     differs).  A batch larger than the planned one is a warning.
     """
     _check_model(model, compiled=step.name != "predict_step")
+    switch_red_zones_off()
     mapping = running_mapping(plan.placement.values(), missing)
     bound = BoundModel(model, plan, mapping, strict=strict, step=step)
     before = {name: getattr(model, name) for name in bound.runners}

@@ -18,6 +18,7 @@ from tensorflow.python.ops import handle_data_util, resource_variable_ops
 from placer.application.devices.device_mapping import (
     DeviceMapping,
 )
+from placer.application.devices.graph_optimisers import switch_red_zones_off
 from placer.application.devices.runtime_settings import soft_placement
 from placer.application.placing.collectives import place_collectives
 from placer.application.placing.function_graphs import build_function, find_ends
@@ -95,6 +96,7 @@ def place_function(
     function with ``jit_compile`` or a collective with two ops on one device.
     """
     refuse_compilation(source, program)
+    switch_red_zones_off()
     original = original_function(source)
     moved = _move_variables(program, original, plan.placement, mapping, copies)
     captures = _new_captures(program, moved, plan, mapping)

@@ -66,6 +66,16 @@ class Allocations:
         """What is asked for in that step, counted from 0."""
         return self.later[min(number, len(self.later)) - 1] if number > 0 and self.later else self
 
+    def loading(self) -> Allocations:
+        """Loading or building alone."""
+        return Allocations(kept=self.kept, sizes=self.sizes)
+
+    def loaded(self) -> Allocations:
+        """The same where what is kept is there without what computing it took."""
+        given_back = {~event for event in self.kept if event < 0}
+        kept = [event for event in self.kept if event >= 0 and event not in given_back]
+        return replace(self, kept=kept, later=tuple(later.loaded() for later in self.later))
+
     def with_elastic(self) -> Allocations:
         """The same where libraries get the workspaces that they do without if need be."""
         if self.later:

@@ -61,6 +61,7 @@ class Need:
     ``need_bytes`` is the least limit that serves.  Under that limit it is made up of, when most is
     in use: ``tensor_bytes`` and ``workspace_bytes`` (what kernels take for themselves), which are
     asked for; ``padding_bytes`` of their chunks; ``fragmentation_bytes`` that are free.
+    ``peak_asker`` is the number of the op that asked last then, -1 before the first step.
     """
 
     in_use_bytes: int
@@ -68,6 +69,7 @@ class Need:
     tensor_bytes: int
     workspace_bytes: int
     padding_bytes: int
+    peak_asker: int = -1
 
     @property
     def fragmentation_bytes(self) -> int:
@@ -83,13 +85,14 @@ def find_need(
     keeps from step to step, if that is known from another order, and ``near`` the need there."""
     unlimited = _Unlimited(allocations, kept or KeptChunks(allocations, growth=growth))
     need_bytes, limited = _least_that_serves(unlimited, near)
-    tensors, workspace = _asked_for_by(allocations, limited.peak_request)
+    tensors, workspace, asker = _asked_for_by(allocations, limited.peak_request)
     return Need(
         in_use_bytes=unlimited.state.allocator.peak_bytes,
         need_bytes=need_bytes,
         tensor_bytes=tensors,
         workspace_bytes=workspace,
         padding_bytes=limited.peak_bytes - tensors - workspace,
+        peak_asker=asker,
     )
 
 
@@ -178,19 +181,20 @@ def _most_at_once(events: Sequence[int], asked: Allocations, now: int) -> tuple[
     return now, most
 
 
-def _asked_for_by(allocations: Allocations, request: int) -> tuple[int, int]:
+def _asked_for_by(allocations: Allocations, request: int) -> tuple[int, int, int]:
     """The bytes of tensors and of kernels that are asked for, and not given back, when that request
-    is served (numbered from 1 over all steps)."""
+    is served (numbered from 1 over all steps), and the number of the op that asks."""
     number, left, asked = 0, request, allocations
     kept, left = _alive_after(allocations.kept, {}, left)
-    alive = kept
+    alive, asker = kept, -1
     while left:
         asked = allocations.in_step(number)
+        asker = asked.askers[left - 1] if left <= len(asked.askers) else -1
         alive, left = _alive_after(asked.events, kept, left)
         number += 1
     sizes = asked.sizes
     workspace = sum(sizes[chunk] for chunk in alive if chunk in asked.temporaries)
-    return sum(sizes[chunk] for chunk in alive) - workspace, workspace
+    return sum(sizes[chunk] for chunk in alive) - workspace, workspace, asker
 
 
 def _alive_after(

@@ -13,7 +13,7 @@ from placer.prediction.memory.allocator import rounded_bytes
 from placer.prediction.memory.need import LARGER, KeptChunks, Need, find_need, peak_in_use, serves
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.memory.waiting import least_limit, serves_waiting
-from placer.prediction.metrics import MemoryNeed
+from placer.prediction.metrics import MemoryNeed, NeedParts
 from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.thread_pool import ThreadedStep
@@ -146,6 +146,43 @@ def _waiting(
         high = least_limit(serves, high, needs[sample].need_bytes, larger if growth else ())
         found[sample] = replace(needs[sample], need_bytes=high)
     return found
+
+
+def with_parts(
+    step: StepMemory,
+    needs: Mapping[str, MemoryNeed],
+    requests: Sequence[Mapping[str, Allocations]],
+) -> dict[str, MemoryNeed]:
+    """The ``needs`` with what loading, the first step and later steps need on each GPU."""
+    found = dict(needs)
+    for name, need in needs.items():
+        if not is_cpu(name):
+            parts = _need_parts(step, need, [along[name] for along in requests])
+            found[name] = replace(need, parts=parts)
+    return found
+
+
+def _need_parts(step: StepMemory, need: MemoryNeed, asked: Sequence[Allocations]) -> NeedParts:
+    high, near = need.need.high_bytes, need.need.expected_bytes
+    loading = find_need(asked[0].loading(), growth=False)
+    built, tuned = any(chunk < 0 for chunk in asked[0].kept), any(a.later for a in asked)
+
+    def highest(found: Iterable[Allocations]) -> int:
+        steps = [find_need(a.loaded(), growth=False, near=near).need_bytes for a in found]
+        return min(range_of(steps, 0).high_bytes, high)
+
+    later = highest(a.in_step(1) for a in asked) if built or tuned else high
+    first = later
+    if tuned:
+        first = highest(asked) if built else high
+    worst = max((find_need(a, growth=False, near=near) for a in asked), key=lambda n: n.need_bytes)
+    name = step.layout.names[worst.peak_asker] if worst.peak_asker >= 0 else ""
+    return NeedParts(
+        loading_bytes=loading.need_bytes,
+        first_step_bytes=first,
+        later_steps_bytes=later,
+        peak_op=step.owner.get(name, name),
+    )
 
 
 def with_orders_ahead(

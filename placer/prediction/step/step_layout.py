@@ -228,17 +228,18 @@ def _add_readers(
     arrivals = graph.ask_once(find_arrivals)
     wanted = ask_once(lambda places: [memory_of[p] for p in places], routes.reads.values())
     for op, values, memories in zip(graph.ops.values(), graph.input_numbers, wanted, strict=True):
+        turned = first.turned.get(len(layout.inputs), ())
         read = tuple(
             [
                 value if at[value] == memory else copies.of(value, memory)
                 for value, memory in zip(values, memories, strict=True)
             ]
+            if not turned
+            else [
+                copies.turned(value, memory) if slot in turned else copies.of(value, memory)
+                for slot, (value, memory) in enumerate(zip(values, memories, strict=True))
+            ]
         )
-        if turned := first.turned.get(len(layout.inputs)):
-            read = tuple(
-                copies.turned(value, memories[slot]) if slot in turned else read[slot]
-                for slot, value in enumerate(values)
-            )
         if arrivals and op.name in arrivals and read[0] != values[0]:
             layout.arrivals.append(len(layout.inputs))
             read = (*read, values[0])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rich.text import Text
+
 from placer.plan.loading import PLACED, PLAIN, LoadingFacts
-from placer.rendering.quantities import format_bytes, format_count
+from placer.plan.plan import Plan
+from placer.rendering.quantities import format_bytes, format_count, shorten
 
 
 def loading_rows(facts: LoadingFacts | None, signature: str) -> list[tuple[str, str]]:
@@ -53,4 +56,30 @@ def _restored(facts: LoadingFacts, signature: str) -> str:
     return (
         f"{unused}, {format_bytes(facts.copied_bytes)} of it second copies of used ones "
         f"({facts.copy_count:,})"
+    )
+
+
+def need_lines(plan: Plan, width: int) -> list[Text]:
+    """Returns what loading, the first step and later steps need on each GPU."""
+    return [
+        Text(f"{device.name} needs {need_parts_text(device.needs, device.red_zones)}" + peak)
+        for device in plan.devices
+        if device.needs and device.need_bytes
+        for peak in [
+            f"; most at {shorten(device.need_peak_op, width // 2)}" if device.need_peak_op else ""
+        ]
+    ]
+
+
+def need_parts_text(needs: Mapping[str, int], red_zones: bool | None) -> str:
+    """Returns ``"loading 132 MiB, first step 149 MiB (109 MiB with ...), later 109 MiB"``."""
+    first, later = needs["first_step"], needs["later_steps"]
+    note = ""
+    if red_zones and first > later:
+        note = f" ({format_bytes(later)} with TF_DISABLE_RZ_CHECK=1)"
+    elif red_zones is False:
+        note = " (TF_DISABLE_RZ_CHECK=1)"
+    return (
+        f"loading {format_bytes(needs['loading'])}, first step {format_bytes(first)}{note}, "
+        f"later {format_bytes(later)}"
     )

@@ -30,7 +30,7 @@ from placer.rendering.quantities import (
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, Title, model_title
-from placer.rendering.text.loading_text import loaded_line
+from placer.rendering.text.loading_text import loaded_line, need_lines
 
 TRANSFER_ROWS = 10
 """Transfers are listed largest first; the plan file holds all of them."""
@@ -79,7 +79,12 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     if plan.gate:
         blocks.append(gate_block(plan.gate))
     if plan.placement:
-        blocks += [_peaks(plan), *_optimised(plan), _transfers(plan, width)]
+        blocks += [
+            *need_lines(plan, width),
+            _peaks(plan),
+            *_optimised(plan),
+            _transfers(plan, width),
+        ]
     if plan.conflict:
         is_proven = plan.solver.status == "INFEASIBLE"
         blocks.append(render_conflict(plan.conflict, is_proven=is_proven))

@@ -29,7 +29,7 @@ from placer.rendering.quantities import (
 )
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, model_title
-from placer.rendering.text.loading_text import loading_rows
+from placer.rendering.text.loading_text import loading_rows, need_parts_text
 from placer.rendering.text.plan_text import FORMAT_WORDS, counted, gate_block, plan_sections
 
 _KIND_WORDS = {
@@ -237,9 +237,10 @@ def _need(memory: MemoryFacts) -> str:
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
     more = memory.with_workspace_bytes > memory.need_high_bytes
     elastic = f"; with cuDNN's workspaces {format_bytes(memory.with_workspace_bytes)} in use"
+    when = f"; {need_parts_text(memory.needs, memory.red_zones)}" if memory.needs else ""
     return (
         f"{format_bytes(memory.need_bytes)} for TensorFlow's allocator ({memory.allocator}), "
-        f"{low} to {high}: {', '.join(parts) or 'nothing'}{elastic * more}"
+        f"{low} to {high}: {', '.join(parts) or 'nothing'}{elastic * more}{when}"
     )
 
 
