@@ -28,7 +28,7 @@ from cost_models.op_info import OpInfo
 RED_ZONES_BYTES = 16 << 20
 """Two of 8 MiB about whatever is tried (``RedzoneAllocator::kDefaultRedzoneSize``)."""
 
-_CHANNELS_LAST_FROM = {"half": 7.0, "float16": 7.0, "bfloat16": 8.0, "float32": 8.0}
+_CHANNELS_LAST_FROM = {"float16": 7.0, "bfloat16": 8.0, "float32": 8.0}
 """Compute capabilities."""
 
 UNKNOWN_CAPABILITY = "7.5"

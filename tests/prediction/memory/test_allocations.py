@@ -5,8 +5,9 @@ from dataclasses import replace
 from graphs_by_hand import draw, draw_costs, random_graphs
 from hypothesis import given
 
+from cost_models.gpu_convolutions import RED_ZONES_BYTES
 from placer.prediction.memory.allocations import find_allocations
-from placer.prediction.memory.need import serves
+from placer.prediction.memory.need import find_need, serves
 from placer.prediction.memory.timelines import StepMemory
 
 DEVICES = ("CPU:0", "GPU:0", "GPU:1")
@@ -175,3 +176,52 @@ def test_first_values_are_written_in_another_order_for_every_sample_but_the_firs
     assert kept[0] == find_allocations(step, order)["CPU:0"].kept
     assert {tuple(each[:2]) for each in kept[1:]} == {tuple(kept[0][:2]), tuple(kept[0][1::-1])}
     assert len({each[2] for each in kept}) == 1
+
+
+def _tuned(graph, copies, **costs):
+    """The requests of a graph on GPU:0 whose convolutions are tuned."""
+    found = draw_costs(graph, **costs)
+    for name, size in copies.items():
+        found[name] = replace(found[name], tuned_bytes=size)
+    step = StepMemory(graph, found, dict.fromkeys(graph.ops, "GPU:0"), DEVICES)
+    return find_allocations(step, tuple(graph.ops))["GPU:0"]
+
+
+def test_a_convolution_is_tuned_once_with_red_zones_about_a_copy_and_a_workspace():
+    """Both are asked for after its output and its filter, and given back before it goes on."""
+    graph = draw("x -> conv -> y", bytes={"x": 100, "conv": 20, "y": 4})
+    first = _tuned(graph, {"conv": 20}, temporary_bytes={"conv": 7})
+    zones = RED_ZONES_BYTES
+    tuning = [20 + zones, zones, -zones, -20 - zones]
+    assert _events(first) == [100, 20, 7, *tuning, -7, -100, 4, -20, -4]
+    assert [first.sizes[chunk] for chunk in first.optional] == [20 + zones]
+    (later,) = first.later
+    assert _events(later) == [100, 20, 7, -7, -100, 4, -20, -4]
+
+
+def test_of_convolutions_of_one_shape_the_first_is_tuned():
+    graph = draw("x -> a -> b", bytes=256)
+    ops = graph.ops
+    ops["b"] = replace(ops["b"], info=ops["a"].info)
+    first = _tuned(graph, {"a": 256, "b": 256})
+    assert sum(size == RED_ZONES_BYTES for size in _events(first)) == 1
+
+
+def test_the_copy_is_done_without_and_the_workspace_is_not():
+    """A limit serves that has room for one pair of red zones beside the tensors, and none less."""
+    graph = draw("x -> conv -> y", bytes={"x": 1 << 20, "conv": 1 << 20, "y": 256})
+    first = _tuned(graph, {"conv": 1 << 20})
+    enough = RED_ZONES_BYTES + (2 << 20)
+    assert serves(first, enough, growth=False)
+    assert not serves(first, enough - 256, growth=False)
+
+
+def test_what_is_built_holds_three_times_a_variable_for_a_moment():
+    """A random first value is made of two tensors of its size; then one is left."""
+    graph = draw("w=VarHandleOp -> r=ReadVariableOp -> y", bytes=256, dtypes={"w": "resource"})
+    costs = draw_costs(graph, persistent_bytes={"w": 1 << 20})
+    costs["w"] = replace(costs["w"], initial_bytes=1 << 20)
+    step = StepMemory(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), DEVICES)
+    found = find_allocations(step, tuple(graph.ops))["GPU:0"]
+    assert find_need(found.loading(), growth=False).need_bytes == 3 << 20
+    assert find_need(found.loaded().loading(), growth=False).need_bytes == 1 << 20
