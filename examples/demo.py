@@ -3,7 +3,7 @@
     python examples/demo.py [--directory demo-output]
 
 Builds a ResNet-50 SavedModel with random weights, finds a placement on two GPUs whose memory is
-70% of what one device's allocator would need, applies it, runs it and checks what ran where.  On a
+75% of what one device's allocator would need, applies it, runs it and checks what ran where.  On a
 machine without those GPUs the run is a rehearsal: a logical CPU device stands in for each.  In the
 end, where GPUs can be simulated, TensorFlow's own GPU runtime has the last word: the placed model
 is loaded and run on two GPUs limited to the caps, and the model as it is on one.
@@ -24,7 +24,7 @@ from placer.errors import UsageError
 from placer.simulation.building import build_libraries
 
 BATCH_SIZE = 8
-CAP_SHARE = 0.7
+CAP_SHARE = 0.75
 """Of what one device needs.  Each of two tunes its own convolutions, which takes as much memory on
 both."""
 

@@ -216,6 +216,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         "follow_links": True,
         "trip_count": None,
         "costs": None,
+        "red_zones": None,
         "max_memory": "GPU:0=1GiB,CPU:0=2GiB",
         "reserve": "1GiB+10%",
         "spill": "never",

@@ -44,7 +44,7 @@ def test_tensorflow_lists_the_cards() -> None:
     names = [gpu.model or "Simulated GPU" for gpu in expected]
     assert [row[2] for row in found] == names
     assert [row[3].rstrip("a") for row in found] == [
-        gpu.compute_capability or "8.0" for gpu in expected
+        gpu.compute_capability or "7.5" for gpu in expected
     ]
 
 
