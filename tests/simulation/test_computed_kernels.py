@@ -25,6 +25,56 @@ def on_gpu(array):
     assert "GPU" in found.device
     return found
 
+def compare_moved(shape, x, a):
+    rows, columns = a.shape
+    kind = a.dtype.type
+    check(f"steps {shape}", x[1::2, ::3], a[1::2, ::3])
+    check(f"backwards {shape}", x[::-1, :], a[::-1, :])
+    check(f"column {shape}", x[:, 0], a[:, 0])
+    check(f"tile {shape}", tf.tile(x, [2, 3]), np.tile(a, (2, 3)))
+    check(f"broadcast {shape}", tf.broadcast_to(x[:1], a.shape), np.broadcast_to(a[:1], a.shape))
+    check(f"transposed {shape}", tf.transpose(x), a.T)
+    cube = np.stack([a, a + 1, a + 2])
+    dice = tf.stack([x, x + 1, x + 2])
+    for order in ((1, 0, 2), (0, 2, 1), (2, 1, 0), (1, 2, 0)):
+        check(f"transposed {order} {shape}", tf.transpose(dice, order), cube.transpose(order))
+    codes = np.eye(64, dtype=kind)
+    for on, off in ((1, 0), (5, 3)):
+        coded = tf.one_hot(x[0], 64, kind(on), kind(off))
+        check(f"one hot {shape}", coded, np.where(codes[a[0]] == 1, kind(on), kind(off)))
+    check(f"one hot of floats {shape}", tf.one_hot(x[0], 64, axis=0), codes[a[0]].T.astype("f"))
+    pairs = np.stack([rng.integers(0, rows, 9), rng.integers(0, columns, 9)], 1).astype(kind)
+    check(f"gather by two {shape}", tf.gather_nd(x, pairs), a[pairs[:, 0], pairs[:, 1]])
+    check(f"gather rows {shape}", tf.gather_nd(x, pairs[:, :1]), a[pairs[:, 0]])
+    check(f"running sum {shape}", tf.cumsum(x, 1), a.cumsum(1, kind))
+    check(f"running sum of columns {shape}", tf.cumsum(x, 0), a.cumsum(0, kind))
+    check(f"sum before {shape}", tf.cumsum(x, 1, exclusive=True), a.cumsum(1, kind) - a)
+    check(f"sum behind {shape}", tf.cumsum(x, 1, reverse=True), a[:, ::-1].cumsum(1, kind)[:, ::-1])
+    check(f"sorted {shape}", tf.sort(x), np.sort(a))
+    check(f"sorted down {shape}", tf.sort(x, direction="DESCENDING"), np.sort(a)[:, ::-1])
+    order = np.argsort(a, kind="stable").astype(np.int32)
+    check(f"order {shape}", tf.argsort(x, stable=True), order)
+    most = tf.math.top_k(x, 1)
+    check(f"top {shape}", most.values, a.max(1, keepdims=True))
+    check(f"place of top {shape}", most.indices[:, 0], a.argmax(1).astype(np.int32))
+    check(f"place of the most {shape}", tf.argmax(x, 1), a.argmax(1))
+    flat, values = tf.reshape(x, [-1]), a.reshape(-1)
+    segments = values % 3
+    sums = np.array([values[segments == i].sum() for i in range(3)], kind)
+    given = tf.math.unsorted_segment_sum(flat, on_gpu(segments), 3)
+    check(f"sums of segments {shape}", given, sums)
+    unique, first, ids, counts = np.unique(values, True, True, True)
+    order = np.argsort(first)
+    y, idx, count = tf.unique_with_counts(flat)
+    check(f"unique {shape}", y, unique[order])
+    check(f"which unique {shape}", idx, np.argsort(order)[ids].reshape(-1).astype(np.int32))
+    check(f"unique counts {shape}", count, counts[order].astype(np.int32))
+    check(f"masked {shape}", tf.boolean_mask(x, x > 20), a[a > 20])
+    parts = tf.dynamic_partition(flat, tf.cast(on_gpu(segments), tf.int32), 3)
+    for number, part in enumerate(parts):
+        check(f"part {number} {shape}", part, values[segments == number])
+    check(f"repeated {shape}", tf.repeat(x, 2, 0), np.repeat(a, 2, 0))
+
 def compare_all(rows, columns):
     shape = f"{rows}x{columns}"
     for kind in (np.int64, np.int32):
@@ -67,6 +117,7 @@ def compare_all(rows, columns):
             check(f"fill {shape}", tf.fill([rows], x[0, 0]), np.full(rows, a[0, 0]))
             parts = [np.arange(rows, dtype=np.int32), np.arange(rows, 2 * rows, dtype=np.int32)]
             check(f"stitch {shape}", tf.dynamic_stitch(parts, [x, y]), np.concatenate([a, b]))
+            compare_moved(f"{kind.__name__} {shape}", x[:40, :80], a[:40, :80])
     flags = rng.integers(0, 2, (rows, columns)).astype(bool)
     c = on_gpu(flags)
     with tf.device("GPU:0"):
@@ -77,7 +128,8 @@ def compare_all(rows, columns):
         check(f"any of rows {shape}", tf.reduce_any(c, 1), flags.any(1))
         check(f"flags stacked {shape}", tf.stack([c[0], c[1]]), flags[:2])
         check(f"flags cast {shape}", tf.cast(c, tf.int32), flags.astype(np.int32))
-        check(f"where count {shape}", len(tf.where(c)), flags.sum())
+        check(f"where {shape}", tf.where(c), np.argwhere(flags))
+        check(f"where of one {shape}", tf.where(c[0]), np.argwhere(flags[0]))
         flat = rng.integers(0, 40 * rows, rows * columns)
         for kind in (np.int32, np.int64):
             found = tf.unique(on_gpu(flat.astype(kind))).y

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from simulation.simulated_runs import answer_of, require_simulation, run_script
@@ -18,6 +19,7 @@ from placer.simulation import environment
 from placer.simulation.building import Libraries
 from placer.simulation.cards import read_cards
 from placer.simulation.environment import xla_flags
+from placer.simulation.records import read_records
 
 MIB = 2**20
 
@@ -46,6 +48,58 @@ def test_tensorflow_lists_the_cards() -> None:
     assert [row[3].rstrip("a") for row in found] == [
         gpu.compute_capability or "7.5" for gpu in expected
     ]
+
+
+CHOSEN = """
+import tensorflow as tf
+gpus = tf.config.list_physical_devices("GPU")
+tf.config.set_visible_devices(gpus[:2], "GPU")
+limits = [tf.config.LogicalDeviceConfiguration(memory_limit=limit) for limit in (1024, 2048)]
+tf.config.set_logical_device_configuration(gpus[0], limits)
+print(len(gpus), len(tf.config.list_logical_devices("GPU")))
+"""
+
+
+@pytest.mark.slow
+def test_devices_are_chosen_as_on_cards() -> None:
+    """Of four cards ``CUDA_VISIBLE_DEVICES`` leaves three and ``set_visible_devices`` two, of which
+    the first is divided into logical devices with limits of their own."""
+    done = run_script(CHOSEN, "T4,A100-40GB,L4,T4", CUDA_VISIBLE_DEVICES="0,2,3")
+    assert done.stdout.splitlines() == ["3 3"], done.stderr[-4000:]
+    rows = [(name, size, model) for name, size, model, _ in CREATED.findall(done.stderr)]
+    assert rows[:2] == [("GPU:0", "1024", "T4"), ("GPU:1", "2048", "T4")]
+    assert [row[2] for row in rows[2:]] == ["L4"]
+
+
+GROWING = """
+import tensorflow as tf
+for gpu in tf.config.list_physical_devices("GPU"):
+    tf.config.experimental.set_memory_growth(gpu, True)
+with tf.device("GPU:0"):
+    tf.ones((1024, 1024)) + 1.0
+"""
+
+A_QUARTER = """
+import tensorflow.compat.v1 as tf
+options = tf.GPUOptions(per_process_gpu_memory_fraction=0.25)
+with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(gpu_options=options)) as session:
+    print(session.run(tf.ones((2, 2)) + 1.0).shape)
+"""
+
+
+@pytest.mark.slow
+def test_memory_is_taken_as_the_program_says(tmp_path: Path) -> None:
+    """With memory growth TensorFlow takes some MiB of a card, with a fraction that share of it."""
+    taken = {}
+    for name, script in (("growing", GROWING), ("a quarter", A_QUARTER)):
+        folder = tmp_path / name
+        folder.mkdir()
+        answer_of(script, "1xT4", folder)
+        (process,) = read_records(folder)
+        taken[name] = process.gpus[0].taken_bytes
+    assert 8 * MIB <= taken["growing"] <= 32 * MIB
+    total = read_cards("1xT4")[0].memory.total_bytes
+    assert taken["a quarter"] == pytest.approx(0.25 * total, rel=0.02)
 
 
 PROGRAMS = """

@@ -27,14 +27,16 @@ print(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 """
 
 
-def simulate(tmp_path: Path, *options: str, width: int) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command on the training script."""
+def simulate(
+    tmp_path: Path, *options: str, script: str = TRAINING, width: int = 0
+) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command on a script."""
     require_simulation()
-    script = tmp_path / "train.py"
-    script.write_text(TRAINING)
+    path = tmp_path / "train.py"
+    path.write_text(script)
     command = [sys.executable, "-m", "placer", "simulate", *options, "--"]
     done = subprocess.run(
-        [*command, sys.executable, str(script), str(width)],
+        [*command, sys.executable, str(path), str(width)],
         capture_output=True,
         text=True,
         timeout=280,
@@ -64,16 +66,24 @@ def test_the_peak_is_tensorflows_own_and_a_gate_trips(tmp_path: Path) -> None:
     assert other["peak"]["in_use_bytes"] < gpu["peak"]["in_use_bytes"]
 
 
+FILLING = """
+import tensorflow as tf
+with tf.device("GPU:0"):
+    kept = tf.Variable(tf.zeros((6, 1024, 256)), name="kept")
+    doubled = tf.add(kept, kept)
+"""
+
+
 @pytest.mark.slow
 def test_an_out_of_memory_error_is_explained(tmp_path: Path) -> None:
     """The script ends with TensorFlow's own error and code 1; behind it stand who asked for how
     much, who held the memory, and what to try."""
-    code, printed, told = simulate(tmp_path, "--devices", "GPU:10MiB", width=60_000)
+    code, printed, told = simulate(tmp_path, "--devices", "GPU:10MiB", script=FILLING)
     assert code == 1
     assert "ResourceExhausted" in told
     assert "GPU:0 had no room" in printed
-    assert "asked for" in printed
-    assert "variable" in printed
+    assert "AddV2 asked for 6.00 MiB" in printed
+    assert "variable kept" in printed
     assert "try" in printed
 
 
@@ -90,20 +100,10 @@ with tf.device("GPU:0"):
 def test_a_script_that_waits_for_a_value_is_ended(tmp_path: Path) -> None:
     """The time limit ends a loop on a value that no kernel computes, with exit code 6, and names
     the op whose value was read last."""
-    require_simulation()
-    script = tmp_path / "wait.py"
-    script.write_text(WAITING)
-    command = [sys.executable, "-m", "placer", "simulate", "--devices", "T4", "--time-limit", "30"]
-    done = subprocess.run(
-        [*command, "--", sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 6, done.stderr[-3000:]
-    assert "that of Sum" in done.stderr
-    assert "wait.py" in done.stderr  # where Python was
+    code, _, told = simulate(tmp_path, "--devices", "T4", "--time-limit", "30", script=WAITING)
+    assert code == 6, told[-3000:]
+    assert "that of Sum" in told
+    assert "train.py" in told  # where Python was
 
 
 def moment(**given: object) -> Moment:

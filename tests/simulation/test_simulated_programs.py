@@ -68,3 +68,26 @@ def test_recurrent_layers_strategies_traces_and_solvers_run() -> None:
         "solved": True,
         "spectrum": [4, 9],
     }
+
+
+COMPILED = """
+import json
+import keras, numpy as np, tensorflow as tf
+
+keras.mixed_precision.set_global_policy("mixed_float16")
+model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(64, "relu"),
+                          keras.layers.BatchNormalization(), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit(np.ones((32, 16), "float32"), np.ones((32, 1), "float32"), batch_size=16, verbose=0)
+print(json.dumps({"compiled": model.jit_compile, "peak": tf.config.experimental.get_memory_info(
+    "GPU:0")["peak"]}))
+"""
+
+
+@pytest.mark.slow
+def test_what_keras_compiles_with_xla_runs() -> None:
+    """Keras's ``jit_compile="auto"`` takes XLA where there is a GPU: a step in mixed precision,
+    whose loss scaling branches and copies constants, compiles, allocates and runs."""
+    found = json.loads(answer_of(COMPILED, "1xT4", TF_CPP_MIN_LOG_LEVEL="3").splitlines()[-1])
+    assert found["compiled"] is True
+    assert found["peak"] > 3 * 4 * 16 * 64  # weights and two slots

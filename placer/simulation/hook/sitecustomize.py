@@ -5,7 +5,6 @@ Python knows.  A ``sitecustomize`` of the user's own runs as it would have witho
 """
 
 import atexit
-import faulthandler
 import gc
 import importlib
 import os
@@ -82,10 +81,32 @@ def _leave_xla_out() -> None:
     sys.meta_path.insert(0, Finder())
 
 
+def _tell_where_python_is(seconds: float) -> None:
+    """Prints what the main thread runs after so long, shortly before the command is ended.
+
+    By a thread that holds the interpreter's lock: ``faulthandler`` looks at a running thread
+    without it, which once ended the program with a segmentation fault.
+    """
+    import threading
+    import time
+    import traceback
+
+    main = threading.main_thread().ident
+
+    def tell() -> None:
+        time.sleep(seconds)
+        frame = sys._current_frames().get(main) if main is not None else None
+        if frame is not None:
+            sys.stderr.write(f"after {seconds:g} s the main thread was here:\n")
+            traceback.print_stack(frame)
+
+    threading.Thread(target=tell, daemon=True).start()
+
+
 _run_the_users_own()
 if os.environ.get("PLACER_SIMULATION_RECORDS"):
     atexit.register(_name_variables)
 if os.environ.get("PLACER_SIMULATION_NO_XLA"):
     _leave_xla_out()
 if os.environ.get("PLACER_SIMULATION_TIME_LIMIT"):
-    faulthandler.dump_traceback_later(float(os.environ["PLACER_SIMULATION_TIME_LIMIT"]))
+    _tell_where_python_is(float(os.environ["PLACER_SIMULATION_TIME_LIMIT"]))

@@ -1,7 +1,7 @@
 /* cuDNN: convolutions, normalisation, pooling and recurrent layers that compute nothing.
  *
  * A descriptor remembers what programs ask it for again: the backend's its type, a tensor's its
- * element type and shape, a recurrent layer's its sizes. */
+ * element type and shape, a convolution's its kind of products, a recurrent layer's its sizes. */
 #include "dnn.h"
 
 #include <stdlib.h>
@@ -79,6 +79,30 @@ int cudnnGetFilterNdDescriptor(const struct descriptor *of, int wanted, int *typ
     *format = 0;
     return cudnnGetTensorNdDescriptor(of, wanted < MOST_DIMENSIONS ? wanted : MOST_DIMENSIONS, type, dimensions, sizes, strides);
 }
+
+/* Convolutions outside of the backend, which XLA of TensorFlow 2.18 uses: one algorithm for each. */
+
+int cudnnSetConvolutionMathType(struct descriptor *of, int type) { of->type = type; return SUCCESS; }
+int cudnnGetConvolutionMathType(const struct descriptor *of, int *type) { *type = of->type; return SUCCESS; }
+
+struct algorithm { int algorithm, status; float seconds; size_t workspace; int is_determinate, math, reserved[3]; };
+
+#define ALGORITHMS(name) \
+    int cudnnGet##name##AlgorithmMaxCount(void *handle, int *count) { (void)handle; *count = 1; return SUCCESS; } \
+    int cudnnGet##name##Algorithm_v7(void *handle, void *a, void *b, const struct descriptor *of, void *c, int wanted, \
+                                     int *count, struct algorithm *found) { \
+        (void)handle; (void)a; (void)b; (void)c; \
+        *count = wanted > 0; \
+        if (wanted > 0) *found = (struct algorithm){.algorithm = 1, .is_determinate = 1, .math = of->type, \
+                                                    .workspace = setting("PLACER_SIMULATED_WORKSPACE", 0)}; \
+        return SUCCESS; \
+    } \
+    int cudnnGet##name##WorkspaceSize(void *handle, void *a, void *b, void *of, void *c, int algorithm, size_t *bytes) { \
+        (void)handle; (void)a; (void)b; (void)of; (void)c; (void)algorithm; \
+        *bytes = setting("PLACER_SIMULATED_WORKSPACE", 0); \
+        return SUCCESS; \
+    }
+ALGORITHMS(ConvolutionForward) ALGORITHMS(ConvolutionBackwardData) ALGORITHMS(ConvolutionBackwardFilter)
 
 /* Sizes of workspaces and of what layers keep */
 

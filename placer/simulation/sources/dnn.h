@@ -9,7 +9,7 @@ enum { FAILED = 3 }; /* CUDNN_STATUS_INTERNAL_ERROR */
 
 struct descriptor {
     int kind;                /* of a backend descriptor */
-    int type;                /* of elements */
+    int type;                /* of elements; of a convolution, of products */
     int dimensions;
     int sizes[MOST_DIMENSIONS], strides[MOST_DIMENSIONS];
     int cell, biases, directions, input, hidden, layers; /* of a recurrent layer */

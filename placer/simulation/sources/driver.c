@@ -260,9 +260,17 @@ int cuMemsetD8Async(void *to, unsigned char value, size_t count, void *stream) {
 int cuMemsetD16Async(void *to, unsigned short value, size_t count, void *stream) { (void)stream; return cuMemsetD16_v2(to, value, count); }
 int cuMemsetD32Async(void *to, unsigned value, size_t count, void *stream) { (void)stream; return cuMemsetD32_v2(to, value, count); }
 
-/* Kernels: a function is its name. */
+/* Kernels: a function is its name.  The constants of a module lie on its card (XLA copies from them
+ * and to them); how large one is stands in its code, and addresses cost nothing. */
 
-int cuModuleLoadData(void **module, const void *image) { (void)image; return make_handle(module); }
+#define LARGEST_CONSTANT (2ull << 30)
+struct module { struct constant { char *name; void *start; struct constant *next; } *constants; };
+
+int cuModuleLoadData(void **module, const void *image) {
+    (void)image;
+    *module = calloc(1, sizeof(struct module));
+    return *module ? SUCCESS : OUT_OF_MEMORY;
+}
 int cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *options, void *values) {
     (void)count;
     (void)options;
@@ -270,18 +278,34 @@ int cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *o
     return cuModuleLoadData(module, image);
 }
 int cuModuleLoadFatBinary(void **module, const void *image) { return cuModuleLoadData(module, image); }
-int cuModuleUnload(void *module) { free(module); return SUCCESS; }
+int cuModuleUnload(struct module *module) {
+    while (module && module->constants) {
+        struct constant *constant = module->constants;
+        module->constants = constant->next;
+        give_back(constant->start);
+        free(constant->name);
+        free(constant);
+    }
+    free(module);
+    return SUCCESS;
+}
 int cuModuleGetFunction(void **function, void *module, const char *name) {
     (void)module;
     *function = strdup(name);
     return SUCCESS;
 }
-int cuModuleGetGlobal_v2(void **address, size_t *bytes, void *module, const char *name) {
-    (void)module;
-    (void)name;
-    *address = take_host_memory(1 << 20); /* a constant of a kernel that nobody runs */
-    if (bytes) *bytes = 1 << 20;
-    return SUCCESS;
+int cuModuleGetGlobal_v2(void **address, size_t *bytes, struct module *module, const char *name) {
+    struct constant *constant = module->constants;
+    while (constant && strcmp(constant->name, name)) constant = constant->next;
+    if (!constant) {
+        constant = malloc(sizeof *constant);
+        if (!constant) return OUT_OF_MEMORY;
+        *constant = (struct constant){strdup(name), take_constants(current_card(), LARGEST_CONSTANT), module->constants};
+        module->constants = constant;
+    }
+    *address = constant->start;
+    if (bytes) *bytes = LARGEST_CONSTANT;
+    return constant->start ? SUCCESS : OUT_OF_MEMORY;
 }
 int cuFuncGetAttribute(int *value, int attribute, void *function) {
     (void)function;

@@ -156,6 +156,10 @@ static void generated(const char *name, const char *after, unsigned blocks, void
             compute_op(OPS[i].op, OPS[i].operands, in, out, arguments);
 }
 
+static int has_one_type(enum op op) {
+    return op != CAST && (op < EQUAL || op > GREATER_EQUAL) && (op < IS_FINITE || op > IS_INFINITE);
+}
+
 /* A kernel that TensorFlow compiled in this process: all are named alike, and the op is known by the
  * name of its node alone, which is that of its type unless somebody chose another. */
 static void compiled_late(const char *name, const char *after, unsigned blocks, void **arguments) {
@@ -167,8 +171,7 @@ static void compiled_late(const char *name, const char *after, unsigned blocks, 
     length -= last - text;
     for (size_t i = 0; i < sizeof OPS / sizeof *OPS; i++) {
         size_t known = strlen(OPS[i].name);
-        int is_late = OPS[i].op == LOGICAL_AND || OPS[i].op == LOGICAL_OR || OPS[i].op == LOGICAL_NOT || OPS[i].op >= MAXIMUM;
-        if (is_late && length >= known && !strncmp(last, OPS[i].name, known) && (length == known || last[known] == '_'))
+        if (has_one_type(OPS[i].op) && length >= known && !strncmp(last, OPS[i].name, known) && (length == known || last[known] == '_'))
             compute_op(OPS[i].op, OPS[i].operands, 0, 0, arguments);
     }
 }

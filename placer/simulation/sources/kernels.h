@@ -13,7 +13,7 @@ struct rule {
     /* `after` is what follows the first part in the name: the types of the template */
 };
 
-extern const struct rule TENSOR_RULES[], SORTING_RULES[], ELEMENTWISE_RULES[];
+extern const struct rule TENSOR_RULES[], SORTING_RULES[], MOVING_RULES[], ELEMENTWISE_RULES[];
 
 /* Element types by their letter in a mangled name: b bool, a h bytes, i j, l m x y, f d. */
 size_t width_of(char type);

@@ -58,8 +58,8 @@ int addresses_in(const void *from, int words, char **found, int wanted) {
 }
 
 static const struct rule *rule_of(const char *name, const char **after) {
-    const struct rule *const TABLES[] = {TENSOR_RULES, SORTING_RULES, ELEMENTWISE_RULES};
-    for (int table = 0; table < 3; table++)
+    const struct rule *const TABLES[] = {MOVING_RULES, TENSOR_RULES, SORTING_RULES, ELEMENTWISE_RULES};
+    for (int table = 0; table < 4; table++)
         for (const struct rule *rule = TABLES[table]; rule->compute; rule++) {
             const char *at = name;
             for (int part = 0; at && part < 3 && rule->parts[part]; part++) {

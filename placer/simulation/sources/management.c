@@ -90,3 +90,10 @@ int nvmlDeviceGetPerformanceState(struct card *card, int *state) { (void)card; *
 int nvmlDeviceGetComputeRunningProcesses_v3(struct card *card, unsigned *count, void *processes) { (void)card; (void)processes; *count = 0; return SUCCESS; }
 int nvmlDeviceGetCurrPcieLinkGeneration(struct card *card, unsigned *generation) { (void)card; *generation = 4; return SUCCESS; }
 int nvmlDeviceGetCurrPcieLinkWidth(struct card *card, unsigned *lanes) { (void)card; *lanes = 16; return SUCCESS; }
+
+/* The NCCL inside of TensorFlow 2.18 asks how cards reach one another: directly, without NVLinks. */
+int nvmlDeviceGetP2PStatus(struct card *one, struct card *other, int kind, int *status) {
+    (void)one; (void)other; (void)kind;
+    *status = 0;
+    return SUCCESS;
+}

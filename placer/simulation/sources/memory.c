@@ -43,11 +43,11 @@ uint64_t free_bytes(const struct card *card) {
     return used < card->total_bytes ? card->total_bytes - used : 0;
 }
 
-void *take_memory(struct card *card, uint64_t bytes) {
-    uint64_t length = whole_pages(bytes ? bytes : 1);
+static void *take_block(struct card *card, uint64_t bytes, int is_counted) {
+    uint64_t length = whole_pages(bytes ? bytes : 1), counted_bytes = is_counted ? length : 0;
     void *start = NULL;
     pthread_rwlock_wrlock(&lock);
-    if (length <= free_bytes(card)) start = take_addresses(length);
+    if (counted_bytes <= free_bytes(card)) start = take_addresses(length);
     if (start && block_count == block_room) {
         size_t room = block_room ? 2 * block_room : 64;
         struct block *more = realloc(blocks, room * sizeof *more);
@@ -57,13 +57,16 @@ void *take_memory(struct card *card, uint64_t bytes) {
     if (start) {
         size_t at = blocks_before(start);
         memmove(blocks + at + 1, blocks + at, (block_count - at) * sizeof *blocks);
-        blocks[at] = (struct block){start, length, card};
+        blocks[at] = (struct block){start, length, counted_bytes, card};
         block_count++;
-        card->taken_bytes += length;
+        card->taken_bytes += counted_bytes;
     }
     pthread_rwlock_unlock(&lock);
     return start;
 }
+
+void *take_memory(struct card *card, uint64_t bytes) { return take_block(card, bytes, 1); }
+void *take_constants(struct card *card, uint64_t bytes) { return take_block(card, bytes, 0); }
 
 int give_back(void *start) {
     int status = INVALID_VALUE;
@@ -74,7 +77,7 @@ int give_back(void *start) {
         struct block block = blocks[after - 1];
         memmove(blocks + after - 1, blocks + after, (block_count - after) * sizeof *blocks);
         block_count--;
-        block.card->taken_bytes -= block.bytes;
+        block.card->taken_bytes -= block.counted_bytes;
         munmap(block.start, block.bytes);
         status = SUCCESS;
     }

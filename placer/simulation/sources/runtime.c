@@ -26,6 +26,8 @@ int cudaMemGetInfo(size_t *available, size_t *total) {
     *total = current_card()->total_bytes;
     return SUCCESS;
 }
+int cuDeviceGetPCIBusId(char *text, int length, int device);
+int cudaDeviceGetPCIBusId(char *text, int length, int device) { return cuDeviceGetPCIBusId(text, length, device); }
 int cudaDeviceGetAttribute(int *value, int attribute, int device) {
     struct card *card = visible_card(device);
     if (!card) return INVALID_DEVICE;

@@ -46,8 +46,9 @@ int blocks_per_multiprocessor(const struct card *card, int threads);
 long setting(const char *name, long otherwise);
 
 /* memory.c */
-struct block { char *start; uint64_t bytes; struct card *card; };
+struct block { char *start; uint64_t bytes, counted_bytes; struct card *card; };
 void *take_memory(struct card *card, uint64_t bytes); /* NULL if the card has no room */
+void *take_constants(struct card *card, uint64_t bytes); /* which the context has room for */
 int give_back(void *start);
 int block_at(const void *address, struct block *found); /* 1 if a card's memory is there */
 uint64_t free_bytes(const struct card *card);

@@ -1,4 +1,5 @@
-/* What cub sorts, scans and counts for Unique, Where and DynamicPartition. */
+/* What cub sorts, scans and counts for Unique, Where, TopK and DynamicPartition, and the kernels that
+ * make their results of it. */
 #include "kernels.h"
 
 #include <stdlib.h>
@@ -97,7 +98,140 @@ static void add_counts(const char *name, const char *after, unsigned blocks, voi
     *ARGUMENT(int *, 1) = sum;
 }
 
+/* (keys, sorted keys, values, sorted values, first, last, int segments, int bit, int bits): a pass over
+ * some bits of the keys of every segment; an offset is (length of a segment, the first one or 0) */
+static void sort_segments(const char *name, const char *after, unsigned blocks, void **arguments) {
+    const char *policy = strstr(after, "Policy"), *types = policy ? strstr(policy, "00ELb") : NULL;
+    int length = ARGUMENT(int, 4), segments = ARGUMENT(int, 6);
+    (void)name; (void)blocks;
+    if (!types || length < 1 || segments < 1) return;
+    char is_descending = types[9] == '1', key = types[11], value = types[12]; /* 00ELb<bits>ELb<order>E<key><value> */
+    size_t key_bytes = width_of(key) * length, value_bytes = width_of(value) * length;
+    if (!key_bytes || !value_bytes || key == 'f' || key == 'd' || !is_small(segments * (key_bytes + value_bytes))) return;
+    for (int i = 0; i < segments; i++)
+        sort_pairs(ARGUMENT(char *, 0) + i * key_bytes, ARGUMENT(char *, 1) + i * key_bytes, ARGUMENT(char *, 2) + i * value_bytes,
+                   ARGUMENT(char *, 3) + i * value_bytes, length, key, width_of(value), ARGUMENT(int, 7), ARGUMENT(int, 8), is_descending);
+}
+
+/* ColumnIndexCreator: the column of every element of an evaluator of rank 1, whose length lies at
+ * byte 8 and the number of columns at 52 */
+static void number_columns(const char *name, const char *after, unsigned blocks, void **arguments) {
+    const int *words = arguments[0];
+    int count = words[2], columns = words[13], *out = ARGUMENT(int *, 0);
+    (void)name; (void)after; (void)blocks;
+    for (int i = 0; columns > 0 && is_small(count * sizeof *out) && i < count; i++) out[i] = i % columns;
+}
+
+/* ExtractFirstOccurrenceIndicesKernel<Index>(long number, long unique, sorted, segment of each, Index
+ * *first, Index *ends) */
+static void first_of_segments(const char *name, const char *after, unsigned blocks, void **arguments) {
+    int64_t number = ARGUMENT(int64_t, 0), unique = ARGUMENT(int64_t, 1);
+    const void *sorted = ARGUMENT(void *, 2), *segments = ARGUMENT(void *, 3);
+    char *ends = ARGUMENT(char *, 5), type = *after;
+    (void)name; (void)blocks;
+    for (int64_t i = 0; width_of(type) && i < number; i++) {
+        int64_t segment = element(segments, type, i);
+        if (i && segment == element(segments, type, i - 1)) continue;
+        set_element(ARGUMENT(void *, 4), type, segment, element(sorted, type, i));
+        if (ends) set_element(ends, type, i ? segment - 1 : unique - 1, i ? i : number);
+    }
+}
+
+/* GatherOutputsAndInvertPermutationKernel<T, Index>(long unique, const T *in, first, order, ends, T
+ * *out, Index *place, Index *count) */
+static void gather_unique(const char *name, const char *after, unsigned blocks, void **arguments) {
+    int64_t unique = ARGUMENT(int64_t, 0);
+    const char *in = ARGUMENT(char *, 1);
+    const void *first = ARGUMENT(void *, 2), *order = ARGUMENT(void *, 3), *ends = ARGUMENT(void *, 4);
+    char *out = ARGUMENT(char *, 5), *counts = ARGUMENT(char *, 7), type = after[1];
+    size_t width = width_of(*after);
+    (void)name; (void)blocks;
+    for (int64_t i = 0; width && width_of(type) && i < unique; i++) {
+        int64_t segment = element(order, type, i);
+        memcpy(out + i * width, in + element(first, type, i) * width, width);
+        set_element(ARGUMENT(void *, 6), type, segment, i);
+        if (counts) set_element(counts, type, i, element(ends, type, segment) - (segment ? element(ends, type, segment - 1) : 0));
+    }
+}
+
+/* LookupAndScatterUniqueIdsKernel<Index>(long number, sorted, segment of each, place, Index *ids) */
+static void scatter_ids(const char *name, const char *after, unsigned blocks, void **arguments) {
+    char type = *after;
+    (void)name; (void)blocks;
+    for (int64_t i = 0; width_of(type) && i < ARGUMENT(int64_t, 0); i++)
+        set_element(ARGUMENT(void *, 4), type, element(ARGUMENT(void *, 1), type, i),
+                    element(ARGUMENT(void *, 3), type, element(ARGUMENT(void *, 2), type, i)));
+}
+
+/* Where, of rank R: the places of what is not 0, R words apart.  (from 0 on, iterator that points to
+ * the values, {long *out, rows}, int *selected, state, -, -, int number) */
+static void select_places(const char *name, const char *after, unsigned blocks, void **arguments) {
+    const char *rank = strstr(after, "WhereOutputIteratorILi");
+    const struct { int64_t *start, rows; } *out = arguments[2];
+    char *values, type = *after;
+    int number = ARGUMENT(int, 7);
+    int64_t found = 0;
+    (void)name; (void)blocks;
+    if (!rank || !width_of(type) || type == 'f' || type == 'd' || addresses_in(arguments[1], 3, &values, 1) < 1) return;
+    for (int i = 0; i < number && found < out->rows; i++)
+        if (element(values, type, i)) out->start[found++ * (rank[22] - '0')] = i;
+    *ARGUMENT(int *, 3) = (int)found;
+}
+
+/* PropagateWhereIndicesKernel<R, Index>(Index rows, Index strides[R], long *places): places become
+ * coordinates */
+static void split_places(const char *name, const char *after, unsigned blocks, void **arguments) {
+    int rank = after[2] - '0';
+    char type = after[4];
+    int64_t *places = ARGUMENT(int64_t *, 2);
+    (void)name; (void)blocks;
+    if (rank < 1 || rank > 8 || !width_of(type)) return;
+    for (int64_t row = 0; row < element(arguments[0], type, 0); row++) {
+        int64_t place = places[row * rank];
+        for (int i = 0; i < rank; i++) {
+            int64_t stride = element(arguments[1], type, i);
+            places[row * rank + i] = place / stride;
+            place %= stride;
+        }
+    }
+}
+
+/* How often each key stands in a row, for DynamicPartition.  (const int *keys, {int *out, int, int
+ * room} for the keys, ones, the same for the counts, int *runs, state, first tile, -, -, int number) */
+static void count_runs(const char *name, const char *after, unsigned blocks, void **arguments) {
+    const int *keys = ARGUMENT(const int *, 0);
+    const struct { int *start, unused, room; } *unique = arguments[1], *counts = arguments[3];
+    int runs = 0, number = ARGUMENT(int, 9);
+    (void)name; (void)after; (void)blocks;
+    for (int i = 0, begin = 0; i < number; i++) {
+        if (i + 1 < number && keys[i + 1] == keys[i]) continue;
+        if (runs < unique->room) unique->start[runs] = keys[i], counts->start[runs] = i + 1 - begin;
+        runs++;
+        begin = i + 1;
+    }
+    *ARGUMENT(int *, 4) = runs;
+}
+
+/* MoveValuesKernel(const int *keys, const int *values, const int *number, int room, int *out) */
+static void move_values(const char *name, const char *after, unsigned blocks, void **arguments) {
+    int number = *ARGUMENT(const int *, 2), room = ARGUMENT(int, 3);
+    (void)name; (void)after; (void)blocks;
+    for (int i = 0; i < number && i < room; i++) {
+        int key = ARGUMENT(const int *, 0)[i];
+        if (key >= 0 && key < room) ARGUMENT(int *, 4)[key] = ARGUMENT(const int *, 1)[i];
+    }
+}
+
 const struct rule SORTING_RULES[] = {
+    {{"DeviceReduceByKeyKernelI", "21BoundedOutputIteratorE", "constant_iteratorIi"}, count_runs},
+    {{"16MoveValuesKernelE"}, move_values},
+    {{"DeviceSegmentedRadixSortKernelI"}, sort_segments},
+    {{"18ColumnIndexCreatorE"}, number_columns},
+    {{"ExtractFirstOccurrenceIndicesKernelI"}, first_of_segments},
+    {{"GatherOutputsAndInvertPermutationKernelI"}, gather_unique},
+    {{"LookupAndScatterUniqueIdsKernelI"}, scatter_ids},
+    {{"9IsNonzeroI", "WhereOutputIteratorILi"}, select_places},
+    {{"PropagateWhereIndicesKernelI"}, split_places},
     {{"DeviceRadixSortSingleTileKernelI"}, sort_tile},
     {{"DeviceRadixSortOnesweepKernelI"}, sort_pass},
     {{"23SegmentIndicatorFunctorI"}, count_changes},

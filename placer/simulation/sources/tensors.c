@@ -127,13 +127,20 @@ static uint64_t aligned(uint64_t offset) { return (offset + 7) & ~7ull; }
 static uint64_t map_bytes(int rank) { return aligned(8 + 4 * rank) + 8; }
 static uint64_t slice_bytes(int rank) { return aligned(aligned(20 * rank) + map_bytes(rank) + 8 + 8 * rank + 4); }
 
-/* Copies the slice at `slice` to `other`, or `other` to it. */
-static void copy_slice(const char *slice, char *other, int rank, size_t width, int is_written) {
+/* Copies the slice at `slice` to `other`, or `other` to it.  Its shape and first indices are ints ('i'),
+ * or longs ('l') behind which the flag takes eight bytes. */
+static void copy_slice(const char *slice, char *other, int rank, size_t width, int is_written, char index) {
     const char *map = slice + aligned(20 * rank), *shape = map + map_bytes(rank) + 8;
-    const int *sizes = (const int *)shape, *first = (const int *)(shape + 4 * rank + 4), *strides = (const int *)(slice + 16 * rank);
+    const char *behind = shape + (index == 'l' ? 8 * rank + 8 : 4 * rank + 4);
+    const int *strides = (const int *)(slice + 16 * rank);
+    int64_t sizes[8], first[8];
     char *whole = *(char *const *)map;
     int64_t count = 1;
-    for (int i = 0; i < rank; i++) count *= sizes[i];
+    for (int i = 0; i < rank; i++) {
+        sizes[i] = element(shape, index, i);
+        first[i] = element(behind, index, i);
+        count *= sizes[i];
+    }
     if (count < 1 || !is_small(count * width) || !block_at(whole, NULL) || !block_at(other, NULL)) return;
     for (int64_t index = 0; index < count; index++) {
         int64_t rest = index, place = 0;
@@ -148,10 +155,12 @@ static void copy_slice(const char *slice, char *other, int rank, size_t width, i
 
 /* TensorMap<Tensor<T, R, 1, int>>, then a slice of another one: `after` is T Li R */
 static void read_slice(const char *name, const char *after, unsigned blocks, void **arguments) {
+    const char *indices = strstr(after, "TensorSlicingOpIKNS_6DSizesI");
     int rank = after[3] - '0';
+    char index = indices ? indices[28] : 0;
     (void)name; (void)blocks;
-    if (rank >= 1 && rank <= 8 && width_of(*after) && strstr(after, "TensorSlicingOpIKNS_6DSizesIiLi"))
-        copy_slice((char *)arguments[0] + map_bytes(rank), ARGUMENT(char *, 0), rank, width_of(*after), 0);
+    if (rank >= 1 && rank <= 8 && width_of(*after) && (index == 'i' || index == 'l'))
+        copy_slice((char *)arguments[0] + map_bytes(rank), ARGUMENT(char *, 0), rank, width_of(*after), 0, index);
 }
 
 /* A slice that is assigned to: TensorSlicingOp<array<int, R>, ..., TensorMap<Tensor<T, ...>>> */
@@ -161,7 +170,7 @@ static void write_slice(const char *name, const char *after, unsigned blocks, vo
     (void)name; (void)blocks;
     if (!tensor || rank < 1 || rank > 8 || !width_of(tensor[8])) return;
     const char *slice = arguments[0];
-    copy_slice(slice, *(char *const *)(slice + slice_bytes(rank)), rank, width_of(tensor[8]), 1);
+    copy_slice(slice, *(char *const *)(slice + slice_bytes(rank)), rank, width_of(tensor[8]), 1, 'i');
 }
 
 /* Reductions: <T *, ...>(const T *in, T *out, ...), the operation by its name */
