@@ -1,4 +1,4 @@
-"""A program with its costs, the devices it is to run on, and what was asked for."""
+"""A program with its costs, the devices it is to run on, and the options of the request."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class Workload:
         return self.extraction.graph
 
     def with_graph(self, graph: OpGraph) -> Workload:
-        """The workload with the same ops in another order."""
+        """The workload with another graph of the same ops: reordered, with control edges, or with
+        other bytes that lie idle."""
         return replace(self, extraction=replace(self.extraction, graph=graph))
 
     def rewritten(self, rewriting: Rewriting) -> Workload:
