@@ -53,6 +53,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: None) -> Path:
     return Path(code_environment()["NUMBA_CACHE_DIR"])
 
 
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache, empty at first; tests find what those before them have compiled."""
+    return tmp_path_factory.mktemp("code")
+
+
+@pytest.fixture
+def shared_folder(code: Path, monkeypatch: pytest.MonkeyPatch, anew: None) -> Path:
+    """The folder in that cache."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(code))
+    return Path(code_environment()["NUMBA_CACHE_DIR"])
+
+
 def test_the_clock_stands_still_while_a_block_runs() -> None:
     """Time before and after counts, time within does not, however often the block is nested."""
     began, real = clock.monotonic(), time.monotonic()
@@ -96,7 +109,7 @@ def test_a_small_problem_waits_for_nothing(folder: Path, monkeypatch: pytest.Mon
     """CP-SAT alone solves it."""
     asked: list[str] = []
     monkeypatch.setattr(compiling, "run_task", lambda task, *_: asked.append(task))
-    solution = solve(tangle(1, units=40), SolverParameters(time_limit_seconds=20.0, workers=1))
+    solution = solve(tangle(1, units=40), SolverParameters(time_limit_seconds=2.0, workers=1))
     assert solution.device_of is not None
     assert not asked
 
@@ -154,7 +167,7 @@ print(json.dumps([*found, time.monotonic() - began]))
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_first_search_finds_what_the_third_does(folder: Path) -> None:
+def test_the_first_search_finds_what_the_third_does(shared_folder: Path) -> None:
     """Two first searches at once share the work and find the same; another finds it again and
     compiles nothing.  When code of a module has been destroyed one search compiles it in its own
     time, and the next one waits for all code as the first ones did."""
@@ -164,7 +177,7 @@ def test_the_first_search_finds_what_the_third_does(folder: Path) -> None:
         return subprocess.Popen([sys.executable, "-c", SOLVE, tests], stdout=subprocess.PIPE)
 
     def kept() -> dict[str, int]:
-        return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*.nb?")}
+        return {str(path): path.stat().st_mtime_ns for path in shared_folder.rglob("*.nb?")}
 
     both = [json.loads(each.communicate()[0]) for each in (begin(), begin())]
     for first in both:
@@ -175,13 +188,13 @@ def test_the_first_search_finds_what_the_third_does(folder: Path) -> None:
     assert third[:2] == both[0][:2] == both[1][:2]
     assert third[2] > third[3] - 1.0
     assert kept() == compiled
-    for path in folder.rglob("unit_moves.*.nb?"):
+    for path in shared_folder.rglob("unit_moves.*.nb?"):
         path.write_bytes(b"no code")
     assert kept() != compiled
     assert json.loads(begin().communicate()[0])[1] == "FEASIBLE"
-    assert not list(folder.glob("*.done"))
+    assert not list(shared_folder.glob("*.done"))
     assert json.loads(begin().communicate()[0])[:2] == third[:2]
-    assert len(list(folder.glob("*.done"))) == 2
+    assert len(list(shared_folder.glob("*.done"))) == 2
 
 
 def search_peaks(problem: PlacementProblem, parameters: SolverParameters) -> Solution:
@@ -193,14 +206,14 @@ def search_peaks(problem: PlacementProblem, parameters: SolverParameters) -> Sol
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_no_search_compiles_anything_itself(folder: Path) -> None:
+def test_no_search_compiles_anything_itself(shared_folder: Path) -> None:
     """After its parts are compiled, a search of another problem finds all code that it runs."""
-    parameters = SolverParameters(time_limit_seconds=120.0, workers=1, work_limit=6)
+    parameters = SolverParameters(time_limit_seconds=120.0, workers=1, work_limit=2)
     for search in (PEAKS, THROUGHPUT, STEP_TIME):
         await_compiled(search)
-        compiled = sorted(path.name for path in folder.rglob("*.nbc"))
+        compiled = sorted(path.name for path in shared_folder.rglob("*.nbc"))
         objective = {THROUGHPUT: "throughput", STEP_TIME: "step-time"}.get(search, "transfer")
         problem = replace(tangle(2, units=300), objective=objective)
         solver = search_peaks if search == PEAKS else solve
         assert solver(problem, parameters).device_of is not None
-        assert sorted(path.name for path in folder.rglob("*.nbc")) == compiled
+        assert sorted(path.name for path in shared_folder.rglob("*.nbc")) == compiled
