@@ -1,1 +1,1 @@
-"""What a solver sees, and why."""
+"""The problem as a solver sees it, and the reasons in it."""

@@ -25,8 +25,8 @@ class CapInConflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpsInConflict:
-    """What a request, or a colocation group (without ``request``), asks of ops: to be on one of
-    ``devices``, or together.  ``ops`` are the largest few of ``op_count``; together they need
+    """The demand of a request, or of a colocation group (without ``request``), on ops: to be on one
+    of ``devices``, or together.  ``ops`` are the largest few of ``op_count``; together they need
     ``bytes``, what an earlier row of the conflict asks for too not counted."""
 
     request: str | None = None

@@ -1,4 +1,4 @@
-"""What a prediction answers about one device of a problem."""
+"""The prediction for one device of a problem."""
 
 from __future__ import annotations
 

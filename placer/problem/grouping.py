@@ -106,8 +106,8 @@ def _small_constants(
 
 
 def _returned(graph: OpGraph, restrictions: Mapping[str, Restriction]) -> Iterator[ColocationGroup]:
-    """What only hands a fetched tensor on, as every function does with its results, each with the
-    op that gives it: apart from it, it could only send a tensor away that comes back."""
+    """Yields ops that only hand a fetched tensor on, as every function does with its results, each
+    with the op that gives it: apart from that, it could only send a tensor away that comes back."""
     for name in graph.fetches:
         op = graph.ops[op_of(name)]
         if op.op_type == "Identity" and op.inputs and not restrictions[op.name].code:

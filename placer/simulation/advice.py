@@ -1,4 +1,4 @@
-"""What is worth trying where a simulated GPU had no room."""
+"""Changes worth trying where a simulated GPU had no room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the installed TensorFlow looks up in NVIDIA's libraries: read from its own files.
+"""The names that the installed TensorFlow looks up in NVIDIA's libraries, read from its own files.
 
 TensorFlow is not imported for it.  The functions are strings of its shared libraries (each table
 of functions that it loads late has their names), the versions follow from the CUDA it was built

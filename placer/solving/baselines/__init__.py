@@ -1,4 +1,4 @@
-"""What others do, under the solver's own interface: named placements to compare with and start
+"""Placements that others make, by name, under the solver's own interface: to compare with and start
 from.  None of them searches, and none proves anything."""
 
 from __future__ import annotations

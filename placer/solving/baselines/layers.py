@@ -15,7 +15,8 @@ from placer.solving.search.depth import find_depths
 from placer.solving.search.linear_split import LinearSplit
 
 _HALVINGS = 6
-"""Of the range in which the least full stages are sought: down to a sixtieth of the cap."""
+"""Halvings of the range in which the least full stages are sought: down to a sixtieth of the
+cap."""
 
 
 def layers(problem: PlacementProblem) -> tuple[int, ...]:

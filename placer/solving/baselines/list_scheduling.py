@@ -57,7 +57,7 @@ class _Clock:
 
 
 def m_etf(problem: PlacementProblem) -> Placement:
-    """Of all ready ops and devices with room, always the pair that starts earliest (Baechi, SoCC
+    """Places the pair that starts earliest, of all ready ops and devices with room (Baechi, SoCC
     2020, section 3.2, after J.-J. Hwang et al., SIAM J. Comput. 18, 1989, doi:10.1137/0218016)."""
     return EarliestFirst(Tasks(problem)).run()
 

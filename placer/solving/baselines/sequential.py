@@ -32,7 +32,7 @@ def one_device(problem: PlacementProblem) -> Placement:
 
 
 def tensorflow_default(problem: PlacementProblem) -> Placement:
-    """What TensorFlow does without ``tf.device``: the first accelerator for all that may run
+    """TensorFlow's placement without ``tf.device``: the first accelerator for all that may run
     there, the host for the rest, whatever fits."""
     first = accelerators(problem)[0]
     room = Room(problem)

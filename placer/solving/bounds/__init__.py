@@ -1,1 +1,1 @@
-"""What no placement can transfer less than: bounds that need no search."""
+"""Lower bounds of the transfer that need no search."""

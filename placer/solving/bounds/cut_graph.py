@@ -36,7 +36,7 @@ _MOST_ROUNDS = 100
 _WORTH_A_ROUND = 200
 """Another round comes if more than a net in so many was touched by the last."""
 _MOST_PAIRED_PINS = 12
-"""Of a net, so that the pairs of its pins are counted as joined; more pins are only once dear."""
+"""Most pins of a net whose pairs are all counted as joined; more pins are only once dear."""
 
 
 class CutGraph:
@@ -225,8 +225,8 @@ class _Joined(NamedTuple):
 
 
 def _joined(nets: Mapping[Pins, int], ceiling: int) -> _Joined:
-    """What joins the units; of a net with many pins only pairs with the first, and only if it has
-    the bytes of the ceiling."""
+    """Returns the bytes that join units; a net with many pins joins only pairs with the first, and
+    only if it has the bytes of the ceiling."""
     joined = _Joined(Counter(), Counter(), Counter())
     for pins, size in nets.items():
         for pin in pins:

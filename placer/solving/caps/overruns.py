@@ -1,4 +1,4 @@
-"""What is said of a placement whose predicted peaks are above some caps."""
+"""Warnings and the conflict of a placement whose predicted peaks are above some caps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is predicted of placements: each is judged once, however often it is asked for."""
+"""Predictions of placements: each is computed once, however often it is asked for."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from placer.solving.conflicts.packing import fits
 from placer.solving.process import clock
 
 TIME_LIMIT_SECONDS = 10.0
-"""Of the search for a conflict and for what would fit."""
+"""Seconds of the search for a conflict and for what would fit."""
 
 LEAST_SECONDS = 1.0
 """A proof that nothing fits is worth little without what is in conflict."""
@@ -35,7 +35,8 @@ def explain_conflict(
 
 
 def conflict_seconds(deadline: float) -> float:
-    """What is left until ``deadline`` (of ``clock.monotonic()``) for a conflict, within bounds."""
+    """Returns the seconds until ``deadline`` (``clock.monotonic()``) for a conflict, within
+    bounds."""
     return min(TIME_LIMIT_SECONDS, max(LEAST_SECONDS, deadline - clock.monotonic()))
 
 
@@ -56,8 +57,8 @@ def find_conflict(elements: Elements, deadline: float) -> tuple[list[int], bool]
         return known is not False
 
     def needed(kept: list[int], added: Sequence[int], candidates: Sequence[int]) -> list[int]:
-        """Of candidates that are in conflict with what is kept and added, those that are needed;
-        what is kept alone is not in conflict."""
+        """Returns a minimal subset of ``candidates`` in conflict with ``kept`` and ``added``
+        (``kept`` alone is satisfiable)."""
         kept = [*kept, *added]
         if added and not can_keep(kept):
             return []

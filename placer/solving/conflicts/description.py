@@ -25,7 +25,7 @@ _MOST_NAMES = 5
 
 
 class _Reason(NamedTuple):
-    """What elements come to: ``weights`` are the bytes of each op that count."""
+    """The reason behind elements: ``weights`` are the bytes of each op that count."""
 
     code: str
     devices: Any
@@ -92,7 +92,7 @@ def _reason(elements: Elements, numbers: Sequence[int]) -> _Reason:
 
 
 def _row(elements: Elements, request: Request, ops: Any, size: int) -> OpsInConflict:
-    """What a request, or a colocation group, asks of its ops, which need ``size`` bytes."""
+    """Returns the row of a request or colocation group, whose ops need ``size`` bytes."""
     if request.kind == SPILL:
         return OpsInConflict(request=request.name, bytes=size)
     devices = tuple(elements.problem.device_names[device] for device in request.devices)

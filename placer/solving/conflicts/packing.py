@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 MOST_NODES = 2_000
-"""Of the search beyond its first descent, which has one per unit.  Of 39 tight packings of 8 to 40
-units that CP-SAT proves impossible it decides 37, in a hundredth of a second (sums alone: 6)."""
+"""Nodes of the search beyond its first descent, which has one per unit.  Of 39 tight packings of 8
+to 40 units that CP-SAT proves impossible it decides 37, in a hundredth of a second (sums alone:
+6)."""
 
 _MOST_SETS = 256
-"""Of devices whose sums are looked at."""
+"""Most sets of devices whose sums are looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,9 +63,10 @@ def repair(
 
 
 class _Mending:
-    """What was judged: ``best`` is the least above the caps, by ``above``; ``waiting`` are those
-    that no move was made from.  Placements count as one where all ``heavy`` units are where they
-    were: what is light is everywhere, and the same would be judged again and again."""
+    """The placements that were judged: ``best`` is the least above the caps, by ``above``;
+    ``waiting`` are those that no move was made from.  Placements count as one where all ``heavy``
+    units are where they were: what is light is everywhere, and the same would be judged again and
+    again."""
 
     def __init__(
         self,
@@ -178,7 +179,8 @@ class _Moves:
     def leaving(
         self, here: Ints, device: int, limit: float, is_late: Callable[[], bool]
     ) -> Iterator[tuple[float, Ints, set[int]]]:
-        """What may leave a device, where to, and what is then counted there above a limit."""
+        """Yields units that may leave a device: the bytes then above the limit, the units, their
+        targets."""
         for units, target in self.up_to_borders(here, device, is_late):
             yield self.above(here, device, units, limit), units, {target}
         left: list[tuple[float, int, Ints]] = []
@@ -199,9 +201,9 @@ class _Moves:
     def up_to_borders(
         self, here: Ints, device: int, is_late: Callable[[], bool]
     ) -> Iterator[tuple[Ints, int]]:
-        """Of a device what is next to each other one along the depth, up to where it parts from the
-        rest as cheaply as can be, for some sizes: half a layer, say, as what is handed on within it
-        is as large as between two."""
+        """Yields stretches of a device next to another one along the depth, with that device, up to
+        where they part from the rest as cheaply as can be, for some sizes: half a layer, say, as
+        what is handed on within it is as large as between two."""
         mine = np.flatnonzero(here == device)
         for position in self.peaks.positions[:1]:
             for other in sorted({*here.tolist()} - {device, self.peaks.units.host}):

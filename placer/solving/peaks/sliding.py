@@ -18,16 +18,16 @@ from placer.solving.compiled.arrays import Floats, Ints
 from placer.solving.peaks.problem import PeakProblem
 
 _DRAWS = 160
-"""Of placements, some of which do not fit as far as is counted."""
+"""Placements drawn per call; some do not fit as far as is counted."""
 
 _CHEAP = 1.05
 """Times the least that crosses a border in the middle half of the model."""
 
 _NEARLY = 0.985
-"""Of a cap: what an allocator loses to gaps may be the rest."""
+"""Share of a cap from which a device is nearly full: allocator gaps may be the rest."""
 
 _FEWEST = 0.002
-"""Of all units, between two borders."""
+"""Least length of a stage between two borders, as a share of all units."""
 
 _SHORTER = (0.6, 0.3, 0.1)
 """Chances that a stage ends at the last border up to which it fits, or one or two before."""
@@ -113,8 +113,8 @@ class _Track:
         return low
 
     def _share(self, device: int, begin: int, end: int, first: int = -1) -> float:
-        """What of its cap a device is counted to take by what is between two cuts, and up to a
-        ``first`` one."""
+        """Returns the share of its cap that a device takes with the units between two cuts, and up
+        to a ``first`` one."""
         is_here = self.others & (self.here == device)
         for low, high in ((begin, end), (-1, first)):
             is_here[self.order[self.place(low) : self.place(high)]] = True

@@ -26,7 +26,7 @@ _NEAR_ENOUGH = 0.02
 longer: a prediction says more than a longer search."""
 
 _SAME_SHARE = 0.7
-"""Of cycles: what peaks beyond the orders is taken to be as it was, else less."""
+"""Share of cycles that keep the last estimated gap beyond the orders; the others take less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -16,12 +16,11 @@ from placer.processes import Tell
 from placer.solving.solution import Status
 
 _SECONDS_PER_STEP = 0.1
-"""Of CP-SAT's deterministic time, for one step of the work limit."""
+"""Seconds of CP-SAT's deterministic time for one step of the work limit."""
 
 _FIRST_STEPS = 20
 _FIRST_SHARE = 0.6
-"""Of the time, at most: for what little work proves before the clock decides how long is searched.
-"""
+"""Most of the time, as a share, for what little work proves before the clock decides."""
 
 _OVERTIME_SECONDS = 0.5
 """On a busy machine CP-SAT may notice late that its time is over; all it found has been sent."""
@@ -44,7 +43,7 @@ class Effort:
 
     @property
     def threads(self) -> int:
-        """Of the heuristic searches; one where work is counted, as several race."""
+        """Threads of the heuristic searches; one where work is counted, as several race."""
         threads = 1 if self.is_counted else self.workers or os.cpu_count() or 1
         return max(1, threads - self.to_prove)
 
@@ -55,7 +54,7 @@ class Effort:
 
     @property
     def deterministic_seconds(self) -> float:
-        """Of CP-SAT, which counts what it does in seconds of a machine of its own."""
+        """Seconds of CP-SAT, which counts what it does in seconds of a machine of its own."""
         return math.inf if self.work_limit is None else _SECONDS_PER_STEP * self.work_limit
 
     def until(self, share: float) -> float:
@@ -95,7 +94,7 @@ class BestSoFar:
         self._change(status=Status.FEASIBLE, device_of=tuple(device_of))
 
     def prove(self, status: Status) -> None:
-        """What is known about the best placement, or that there is none."""
+        """Records what is proven about the best placement, or that there is none."""
         self._change(status=status)
 
     @contextmanager
@@ -138,8 +137,8 @@ Search = Callable[[Any, Hints, BestSoFar, Effort], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest:
-    """What crosses to the solver process; ``search`` is the ``package.module:function`` of a
-    :data:`Search`."""
+    """The request that crosses to the solver process; ``search`` is the ``package.module:function``
+    of a :data:`Search`."""
 
     search: str
     problem: object

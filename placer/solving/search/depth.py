@@ -25,7 +25,7 @@ from placer.solving.compiled.arrays import Flags, Floats, Ints
 from placer.solving.reduction.unit_problem import UnitProblem
 
 _STEPS = 512
-"""Of the depth: what is tied to forward ops within one counts as tied to the same."""
+"""Steps of the depth: units tied to forward ops within one count as tied to the same."""
 
 _FINEST = 32
 """Blocks of more than a part in so many of all bytes are divided further."""

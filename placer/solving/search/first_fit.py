@@ -96,7 +96,7 @@ class _Descent:
         )
 
     def cost(self, unit: int, device: int) -> int:
-        """What the unit and its nets would cost if it were on that device."""
+        """Returns the cost of the unit and its nets if it were on that device."""
         self.device_of[unit] = device
         sent = self.problem.cost[unit][device]
         for net in self.nets_of[unit]:
@@ -195,7 +195,7 @@ class _Filling:
 
 
 def _clique_weights(problem: UnitProblem) -> Matrix:
-    """What ties units: every net is a clique, its bytes divided among the ties of each unit."""
+    """Weights of ties: every net is a clique, its bytes divided among the ties of each unit."""
     weight = np.zeros((problem.unit_count, problem.unit_count))
     for net in problem.nets:
         if len(net.consumers) < 4 * _MOST_READERS:

@@ -93,11 +93,11 @@ class MultilevelSearch(ABC, Generic[Data]):
             self.keep(self.judge(self.finest, np.array(hint, np.int64)))
 
     def data_of(self, _parent: Found | None) -> Data:
-        """What goes with the units of the finest level, in a cycle that begins at a parent."""
+        """Returns the data of the units of the finest level, in a cycle that begins at a parent."""
         return cast(Data, None)
 
     def joined(self, data: Data, _new_of: Ints) -> Data:
-        """What goes with the units of the next coarser level."""
+        """Returns the data of the units of the next coarser level."""
         return data
 
     @abstractmethod
@@ -114,7 +114,7 @@ class MultilevelSearch(ABC, Generic[Data]):
 
     @abstractmethod
     def sizes(self, arrays: Arrays) -> Floats:
-        """What is balanced when units are joined."""
+        """Returns the sizes that are balanced when units are joined."""
 
     def run(self, deadline: float, most_cycles: int | None = None, workers: int = 1) -> None:
         """Cycles until ``deadline`` (of ``time.time()``), for ``most_cycles`` per worker, or until
@@ -262,7 +262,7 @@ class MultilevelSearch(ABC, Generic[Data]):
         return self.tie_rank(found.device_of) < self.tie_rank(known.device_of)
 
     def tie_rank(self, _device_of: Ints) -> tuple[int, float]:
-        """What decides between placements of one value, the least first."""
+        """Returns the rank among placements of one value, the least first."""
         return 0, 0.0
 
     def _insert(self, found: Found) -> None:

@@ -185,7 +185,7 @@ def _best_start(part: Arrays, random: np.random.Generator) -> Ints:
 
 
 def _rank(part: Arrays, device_of: Ints) -> tuple[float, float]:
-    """What breaks a row comes last, then the transfer counts."""
+    """Ranks bisections: those that break a row come last, then the transfer counts."""
     return float(excess(part, device_of)), float(transfer_of(part, device_of))
 
 

@@ -12,7 +12,7 @@ from placer.solving.reduction.unit_problem import UnitProblem
 
 
 class Sent(Protocol):
-    """What one unit sends to others."""
+    """The bytes that one unit sends to others."""
 
     @property
     def producer(self) -> int: ...  # noqa: D102
@@ -49,7 +49,7 @@ def capacity_of(problem: UnitProblem) -> Floats:
 
 
 def nets_of(sent: Sequence[Sent], messages: Floats) -> Nets:
-    """What is sent, each in so many messages."""
+    """Returns the nets of what is sent, each in so many messages."""
     start, pins = ragged([each.consumers for each in sent])
     producers = np.array([each.producer for each in sent], np.int64)
     sizes = np.array([each.bytes for each in sent], np.float64)

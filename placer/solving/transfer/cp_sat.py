@@ -51,7 +51,8 @@ Literal: TypeAlias = Any
 
 
 class UnitModel:
-    """What all models of a unit problem have: (1), (3), (4), with ``x[unit][device]`` in ``x``.
+    """The constraints of all models of a unit problem: (1), (3), (4), with ``x[unit][device]`` in
+    ``x``.
 
     ``classes`` are the interchangeable devices, ``leaders`` their leading units.
     """

@@ -94,7 +94,7 @@ class CutNetwork:
         return tails, heads, self.bytes[numbers], count + 2 * len(wide) + 2
 
     def cost(self, side: Sides, price: Ints) -> int:
-        """What a placement costs, times ``scale``."""
+        """Returns the cost of a placement, times ``scale``."""
         total = int(price[0][side == 0].sum()) + int(price[1][side == 1].sum())
         if not len(self.bytes):
             return total
@@ -188,8 +188,8 @@ class BranchAndBound:
         self.root = self._without_symmetry(known, bool(interchangeable_devices(problem)))
 
     def _without_symmetry(self, known: Sequence[int], is_symmetric: bool) -> Sides:
-        """What is fixed in all cases: of two devices that can swap names, one has the heaviest
-        unit."""
+        """Returns the sides fixed in all cases: of two devices that can swap names, one has the
+        heaviest unit."""
         fixed = self.network.only.copy()
         free = np.flatnonzero(fixed == FREE)
         if is_symmetric and len(free):

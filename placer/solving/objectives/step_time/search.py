@@ -48,7 +48,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSchedule:
-    """What :class:`StepSearch` begins with and anneals."""
+    """The schedule of :class:`StepSearch`."""
 
     baseline_share: float = 0.4  # of the time at most, for the baselines
     counted_steps: int = 2_000  # instead, where all must be the same every time
@@ -125,7 +125,7 @@ class StepSearch(MultilevelSearch[Steps]):
     temperature_fall = 1.0
     most_idle_cycles = 40
     round_seconds = 0.4
-    """Of annealing at one level before the next has its turn."""
+    """Seconds of annealing at one level before the next has its turn."""
 
     def __init__(self, step: StepProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
         self.step_problem = step
@@ -184,7 +184,7 @@ class StepSearch(MultilevelSearch[Steps]):
         return [Found(found.value, found.device_of[ops[anchor]]) for found in finest]
 
     def place(self, baseline: Baseline, problem: PlacementProblem) -> list[Found]:
-        """What a baseline makes of a problem with the same ops, if that fits."""
+        """Returns a baseline's placement of a problem with the same ops, if it fits."""
         try:
             units = self.step_problem.units.project(baseline(problem))
         except DoesNotFitError:

@@ -118,7 +118,7 @@ class LoadModel(UnitModel):
         self.model.add_bool_or([result, *clause])
 
     def _one_price(self, stream: Stream) -> int | None:
-        """What the stream costs between any two devices, if that is one price."""
+        """Returns the cost of the stream between any two devices, if that is one price."""
         count = self.problem.units.device_count
         prices = {
             self._ticks(self.problem.send_seconds(stream, a, b))

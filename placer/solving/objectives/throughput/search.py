@@ -20,7 +20,7 @@ from placer.solving.search.unit_arrays import capacity_of, nets_of, units_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSchedule:
-    """What :class:`LoadSearch` cuts and anneals before CP-SAT."""
+    """The schedule of :class:`LoadSearch`, before CP-SAT."""
 
     most_split_units: int = 700  # segments take their square in time and memory
     annealing_share: float = 0.5  # of the time; CP-SAT has the rest
