@@ -2,7 +2,7 @@
 
     python examples/embeddings_on_the_host.py
 
-Two tables of 64 MiB and a tower are placed on two GPUs of 40 MiB.  The tables spill to the host
+Two tables of 64 MiB and a tower are placed on two GPUs of 40 MiB.  The tables go to the host
 with their lookups, the tower stays on a GPU, and only the looked-up rows cross.
 """
 
@@ -19,13 +19,14 @@ def build_step() -> Any:
     import tensorflow as tf
 
     tables = [tf.Variable(tf.zeros((ROWS, WIDTH)), name=f"table_{name}") for name in ("a", "b")]
-    hidden = tf.Variable(tf.zeros((2 * WIDTH, 256)), name="hidden")
-    last = tf.Variable(tf.zeros((256, 1)), name="last")
+    hidden = tf.Variable(tf.zeros((2 * WIDTH, 2048)), name="hidden")
+    middle = tf.Variable(tf.zeros((2048, 1024)), name="middle")
+    last = tf.Variable(tf.zeros((1024, 1)), name="last")
 
     @tf.function(input_signature=[tf.TensorSpec((BATCH_SIZE, 2), tf.int32, name="ids")])
     def score(ids: Any) -> Any:
         columns = [tf.gather(table, ids[:, index]) for index, table in enumerate(tables)]
-        return tf.nn.relu(tf.concat(columns, axis=1) @ hidden) @ last
+        return tf.nn.relu(tf.nn.relu(tf.concat(columns, axis=1) @ hidden) @ middle) @ last
 
     return score
 

@@ -121,26 +121,10 @@ def feasible_placements(problem: UnitProblem) -> list[tuple[int, ...]]:
     return [p for p in itertools.product(*problem.allowed) if problem.is_feasible(p)]
 
 
-def best_by_enumeration(problem: PlacementProblem) -> tuple[int, int] | None:
-    """(spill allowance, least transfer within it), or ``None`` if nothing fits.
-
-    What was asked to the host, if that is enough; else a tenth more than the least that spills has
-    beyond that, and no more than a tenth of what could stay.
-    """
-    feasible = scores(problem)
-    if not feasible:
-        return None
-    taken = problem.spill_bytes()
-    pairs = zip(taken, problem.allowed, strict=True)
-    asked = sum(size for size, allowed in pairs if allowed == (problem.host,))
-    least = min(spilled for spilled, _ in feasible)
-    allowance = max(asked, least + min(least - asked, sum(taken) - least) // 10)
-    return allowance, least_within(feasible, allowance)
-
-
-def least_within(feasible: Sequence[tuple[int, int]], allowance: int) -> int:
-    """The least transfer among (spilled, transfer) that spill no more than the allowance."""
-    return min(transfer for spilled, transfer in feasible if spilled <= allowance)
+def best_by_enumeration(problem: PlacementProblem) -> int | None:
+    """The least cost, or ``None`` if nothing fits."""
+    found = (score(problem, device_of) for device_of in placements_of(problem))
+    return min((one.cost for one in found if not one.violations), default=None)
 
 
 def placements_of(problem: PlacementProblem) -> Iterator[list[int]]:
@@ -165,12 +149,6 @@ def placements_of(problem: PlacementProblem) -> Iterator[list[int]]:
     for devices in itertools.product(*map(sorted, choices)):
         at = dict(zip(members, devices, strict=True))
         yield [at[group] for group in problem.group]
-
-
-def scores(problem: PlacementProblem) -> list[tuple[int, int]]:
-    """(spilled, transfer) of every placement that keeps all constraints."""
-    found = [score(problem, device_of) for device_of in placements_of(problem)]
-    return [(one.spilled_bytes, one.transfer_bytes) for one in found if not one.violations]
 
 
 def tangle(seed: int, units: int = 400) -> PlacementProblem:

@@ -44,7 +44,7 @@ _TABLE = """
 --reserve 1GiB+10%    memory kept free on each accelerator
 --objective {transfer,step-time,throughput}  what is least: bytes sent, seconds of a step, or the
                       busiest device's (transfer)
---spill {auto,never}  may ops go to the host when the accelerators cannot hold everything (auto)
+--spill {auto,never}  may ops be on the host that an accelerator could run (auto)
 --pin GLOB=GPU:0 *    op names that sit on a device (repeatable)
 --pin-type GLOB=GPU:0 *  op types that sit on a device (repeatable)
 --keep-together GLOB *  ops that share one device (repeatable)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,12 +129,20 @@ def describe(problem: PlacementProblem, solution: Solution) -> dict[str, object]
         "relative_gap": solution.relative_gap,
         "seconds": solution.seconds,
         "cut_by_time": solution.is_cut,
-        "spilled_bytes": solution.spilled_bytes,
-        "spill_allowance_bytes": solution.spill_allowance_bytes,
+        **(cost_parts(problem, solution.device_of) if solution.device_of else {}),
         "placement": problem.placement(solution.device_of) if solution.device_of else {},
         "warnings": [{"code": code, "message": text} for code, text in solution.warnings],
         "conflict": solution.conflict.to_json() if solution.conflict else {},
     }
+
+
+def cost_parts(problem: PlacementProblem, device_of: Sequence[int]) -> dict[str, int]:
+    """What a placement costs, in parts."""
+    from placer.prediction.scoring import sends, slower_bytes
+
+    sent, messages = sends(problem, device_of)
+    slower = slower_bytes(problem, device_of)
+    return {"sent_bytes": sent, "messages": messages, "slower_bytes": slower}
 
 
 def _summary(problem: PlacementProblem, solution: Solution) -> str:
@@ -150,10 +159,11 @@ def _summary(problem: PlacementProblem, solution: Solution) -> str:
     if solution.value is not None:
         bound = "none proven" if solution.lower_bound is None else f"{solution.lower_bound:,.9g}"
         lines.append(f"value {solution.value:,.9g} {unit}, lower bound {bound}")
-    if solution.device_of is not None and solution.spill_allowance_bytes:
+    if solution.device_of is not None:
+        parts = cost_parts(problem, solution.device_of)
         lines.append(
-            f"spilled {solution.spilled_bytes:,} bytes, allowance "
-            f"{solution.spill_allowance_bytes:,}"
+            f"sends {parts['sent_bytes']:,} bytes in {parts['messages']:,} messages; slower work "
+            f"is worth {parts['slower_bytes']:,} bytes"
         )
     if solution.device_of is not None:
         counts = [solution.device_of.count(d) for d in range(len(problem.device_names))]

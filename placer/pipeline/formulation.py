@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost, with_kernels_of
@@ -14,7 +14,9 @@ from placer.fitting.placed_order import FREE, edges_for_low_peaks
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import ENTERS, READ_VARIABLE
+from placer.pipeline.placement_costs import cost_link, message_bytes, slower_bytes, slower_seconds
 from placer.pipeline.workload import Workload
+from placer.prediction.costs.assumed_sizes import assume_sizes
 from placer.prediction.memory.live_moments import WorkingSet, moment_finder, working_sets
 from placer.prediction.memory.timelines import predict_memory
 from placer.prediction.metrics import MemoryTimeline
@@ -23,11 +25,9 @@ from placer.prediction.orders.execution_orders import (
     highest_peak,
     uses_accelerator,
 )
-from placer.problem.constraints import ConstraintOptions, Constraints, find_constraints
-from placer.problem.following import free_ops
+from placer.problem.constraints import ConstraintOptions, Constraints, find_constraints, open_cpus
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.problem.requests import confine
-from placer.solving.following import let_follow
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,13 +48,14 @@ _PASS_ON = ENTERS | {READ_VARIABLE, "Identity"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formulation:
     """A workload as a problem; ``graph`` is its graph with the ``control_edges`` that a placement
-    is searched with."""
+    is searched with, ``assumed`` what is taken for the bytes of tensors without a known size."""
 
     workload: Workload
     control_edges: tuple[ControlEdge, ...]
     graph: OpGraph
     constraints: Constraints
     problem: PlacementProblem
+    assumed: Mapping[str, int] = field(default_factory=dict)
 
 
 def formulate(workload: Workload) -> Formulation:
@@ -63,6 +64,8 @@ def formulate(workload: Workload) -> Formulation:
     edges = _low_memory_edges(workload)
     graph = add_control_edges(workload.graph, edges)
     constraints = constraints_of(workload.with_graph(graph))
+    batch_size = workload.extraction.bindings.get("batch_size")
+    assumed = assume_sizes(graph, workload.costs, batch_size)
     problem = build_problem(
         graph,
         workload.costs,
@@ -70,13 +73,18 @@ def formulate(workload: Workload) -> Formulation:
         constraints,
         objective=wanted.objective,
         spill=wanted.spill,
+        assumed=assumed,
     )
+    if wanted.objective == "transfer":
+        # edges that are there for memory are no messages: a placement gets its own
+        problem = replace(problem, control_edges=_control_edges(workload.graph))
     return Formulation(
         workload=workload,
         control_edges=edges,
         graph=graph,
         constraints=constraints,
         problem=problem,
+        assumed=assumed,
     )
 
 
@@ -119,10 +127,11 @@ def build_problem(
     *,
     objective: str = "transfer",
     spill: str = "auto",
+    assumed: Mapping[str, int] | None = None,
 ) -> PlacementProblem:
-    """The problem with a few moments of the step at which memory is fullest, in which light ops may
-    follow their neighbours to the host.
+    """The problem with a few moments of the step at which memory is fullest.
 
+    ``assumed`` are the bytes of tensors whose size is not known (none: they weigh nothing).
     Ops and devices are numbered in the order of ``graph.ops`` and ``cluster.devices``.  The
     function is long because every field of the problem is filled in here.
     """
@@ -133,7 +142,11 @@ def build_problem(
     host = device_names.index(cluster.host.name)
     capacity = tuple(device.usable_bytes for device in cluster.devices)
     device_number = {name: index for index, name in enumerate(device_names)}
-    group, allowed, spillable = _group_arrays(constraints, number, device_number)
+    open_devices = [device_number[name] for name in open_cpus(cluster)]
+    beside = [device for device in open_devices if device != host] if spill == "auto" else []
+    group, allowed, spillable = _group_arrays(
+        constraints, number, device_number, beside, is_host_open=host in open_devices
+    )
     widths = working_sets(graph, costs)
     loops = any(op.op_type in ENTERS for op in graph.ops.values())
     nothing = WorkingSet(0, 0)
@@ -141,12 +154,14 @@ def build_problem(
     spill_host = host if spill == "auto" else None
     allowed, homeless = _wide_enough(allowed, group, certain, capacity, spill_host, spillable)
     confinement = confine(constraints, number, device_number)
-    counted = constraints.counted_on(cluster.host.name)
+    link = cost_link(cluster)
+    slower = slower_seconds(costs, cluster, constraints)
+    tensors, fetched = _tensors(graph, costs, number, assumed or {})
 
     def seconds(cost: OpCost) -> tuple[float, ...]:
         return tuple([op_seconds(cost, device) for device in cluster.devices])
 
-    problem = PlacementProblem(
+    return PlacementProblem(
         op_names=names,
         device_names=tuple(device_names),
         host=host,
@@ -156,12 +171,8 @@ def build_problem(
         group=group,
         allowed=allowed,
         spillable=spillable,
-        tensors=_tensors(graph, costs, number),
-        control_edges=tuple(
-            (number[before], number[op.name])
-            for op in graph.ops.values()
-            for before in op.control_inputs
-        ),
+        tensors=tensors,
+        control_edges=_control_edges(graph),
         capacity_bytes=capacity,
         transient_bytes=tuple(sum(graph.idle_bytes.get(name, ())) for name in device_names),
         live_bytes=(
@@ -186,16 +197,26 @@ def build_problem(
         requests=confinement.requests,
         unconfined={
             op: devices
-            for op, devices in enumerate(confinement.unconfined)
+            for op, devices in enumerate(_open(confinement.unconfined, constraints, number, beside))
             if devices != allowed[op]
         },
         colocation=confinement.colocation,
         working_set_bytes=tuple(width.bytes for width in certain),
-        counted=tuple(name in counted for name in names),
-        may_follow=tuple(number[name] for name in free_ops(graph, costs, constraints)),
         tables=tuple(number[name] for name in lookup_tables(graph)),
+        slower_bytes=slower_bytes([slower[name] for name in names], link),
+        message_bytes=message_bytes(link),
+        fetched=fetched,
     )
-    return let_follow(problem)
+
+
+def _control_edges(graph: OpGraph) -> tuple[tuple[int, int], ...]:
+    """The control edges in op numbers."""
+    number = {name: index for index, name in enumerate(graph.ops)}
+    return tuple(
+        (number[before], number[op.name])
+        for op in graph.ops.values()
+        for before in op.control_inputs
+    )
 
 
 def _certain_width(op: Op, widths: Mapping[str, WorkingSet]) -> WorkingSet:
@@ -283,33 +304,64 @@ def _widest_ops(widths: Mapping[str, int], smallest: int) -> list[str]:
 
 
 def _group_arrays(
-    constraints: Constraints, number: Mapping[str, int], device_number: Mapping[str, int]
+    constraints: Constraints,
+    number: Mapping[str, int],
+    device_number: Mapping[str, int],
+    beside: Sequence[int],
+    *,
+    is_host_open: bool,
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...], tuple[bool, ...]]:
+    """Per op its group, where it may be (CPUs ``beside`` the host among that, if it is open to
+    them), and whether it may be on the host."""
     group = [0] * len(number)
     allowed: list[tuple[int, ...]] = [()] * len(number)
     spillable = [False] * len(number)
     for index, members in enumerate(constraints.groups):
         devices = tuple(device_number[name] for name in constraints.group_devices[index])
+        if beside and constraints.spillable[index]:
+            devices = tuple(sorted({*devices, *beside}))
         for name in members.ops:
             op = number[name]
             group[op], allowed[op] = index, devices
-            spillable[op] = constraints.spillable[index]
+            spillable[op] = constraints.spillable[index] and is_host_open
     return tuple(group), tuple(allowed), tuple(spillable)
 
 
+def _open(
+    unconfined: Sequence[tuple[int, ...]],
+    constraints: Constraints,
+    number: Mapping[str, int],
+    beside: Sequence[int],
+) -> Sequence[tuple[int, ...]]:
+    """Where ops may run if nobody asked for anything, with the open CPUs ``beside`` the host."""
+    if not beside:
+        return unconfined
+    found = list(unconfined)
+    for members, on_cpus in zip(constraints.groups, constraints.on_cpus, strict=True):
+        for name in members.ops if on_cpus else ():
+            found[number[name]] = tuple(sorted({*found[number[name]], *beside}))
+    return found
+
+
 def _tensors(
-    graph: OpGraph, costs: Mapping[str, OpCost], number: Mapping[str, int]
-) -> tuple[ProblemTensor, ...]:
-    """Tensors that some op reads; one without a size (strings, variants) weighs nothing."""
-    return tuple(
-        ProblemTensor(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    number: Mapping[str, int],
+    assumed: Mapping[str, int],
+) -> tuple[tuple[ProblemTensor, ...], tuple[int, ...]]:
+    """Tensors that are read or fetched, and which are fetched; handles weigh nothing."""
+    fetches = frozenset(graph.fetches)
+    found = {
+        name: ProblemTensor(
             producer=number[tensor.producer],
             consumers=tuple(number[name] for name in tensor.consumers),
-            bytes=costs[tensor.producer].output_bytes[tensor.index] or 0,
+            bytes=costs[tensor.producer].output_bytes[tensor.index] or assumed.get(name, 0),
         )
-        for tensor in graph.tensors.values()
-        if tensor.consumers
-    )
+        for name, tensor in graph.tensors.items()
+        if tensor.consumers or name in fetches
+    }
+    fetched = tuple(place for place, name in enumerate(found) if name in fetches)
+    return tuple(found.values()), fetched
 
 
 def lookup_tables(graph: OpGraph) -> list[str]:

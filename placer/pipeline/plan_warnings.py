@@ -8,7 +8,7 @@ out unless they are asked for, and a warning counts them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from cost_models.byte_sizes import format_bytes
@@ -19,10 +19,12 @@ from placer.pipeline.fitting import FittedPlacement, fit_warnings
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.left_over import left_over_warnings
 from placer.pipeline.loading import loading_warnings
+from placer.pipeline.placement_costs import cost_link
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.plan.loading import LoadingFacts
 from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import Metrics
+from placer.prediction.scoring import cost, slower_bytes
 from placer.solving.caps.overruns import PEAK_OVER_CAP
 from placer.solving.solution import Solution
 
@@ -44,6 +46,9 @@ def plan_warnings(
     if predicted is not None:
         found += hint_warnings(formulation.graph, predicted.placement)
         found += loading_warnings(loading, cluster)
+        found += _assumed_sizes(formulation)
+        if solution.device_of is not None:
+            found += _all_on_host(formulation, solution.device_of)
     if extraction.unknown:
         message = "the shapes of these tensors are unknown; their bytes are not counted"
         found.append(("unknown_shape", message, extraction.unknown))
@@ -107,6 +112,59 @@ def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
             f"of memory; --max-memory or --reserve leaves more"
         )
         yield "need_over_cap", message, ()
+
+
+def assumed_messages(formulation: Formulation) -> list[str]:
+    """The tensors that may be sent and have no known size, those taken for the largest first."""
+    problem, assumed = formulation.problem, formulation.assumed
+    number = {name: op for op, name in enumerate(problem.op_names)}
+
+    def may_be_sent(name: str) -> bool:
+        tensor = formulation.graph.tensors[name]
+        ops = [number[op] for op in (tensor.producer, *tensor.consumers)]
+        devices = range(len(problem.device_names))
+        return sum(any(problem.may_use(op, device) for op in ops) for device in devices) > 1
+
+    return sorted(filter(may_be_sent, assumed), key=lambda name: -assumed[name])
+
+
+def _assumed_sizes(formulation: Formulation) -> Iterator[Warning_]:
+    """Says which sizes were assumed of what may be sent."""
+    names = assumed_messages(formulation)
+    if names:
+        size = format_bytes(formulation.assumed[names[0]])
+        count = "1 tensor" if len(names) == 1 else f"{len(names):,} tensors"
+        message = (
+            f"the sizes of {count} that may be sent are not known, and taken for up to {size}: "
+            f"--shape {names[0].partition(':')[0]}:32x128 declares one, --ragged that of a ragged "
+            "input"
+        )
+        yield "assumed_sizes", message, tuple(names)
+
+
+def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator[Warning_]:
+    """Says so if no accelerator is used, with both parts of what it costs."""
+    problem, cluster = formulation.problem, formulation.workload.cluster
+    others = [device for device in cluster.devices if device.type != "CPU"]
+    is_asked = problem.objective == "transfer" and problem.spill == "auto"
+    if not is_asked or not others or set(device_of) != {problem.host}:
+        return
+    speed = cost_link(cluster).bandwidth
+    slower = slower_bytes(problem, device_of)
+    first = [
+        next((device for device in allowed if device != problem.host), problem.host)
+        for allowed in problem.allowed
+    ]
+    away = cost(problem, first) - slower_bytes(problem, first)
+    message = (
+        f"everything is on {cluster.host.name}: {others[0].name} would save "
+        f"{slower / speed * 1e3:,.3g} ms of work a step, "
+    )
+    if away > slower:
+        message += f"and to send it what it works on takes {away / speed * 1e3:,.3g} ms"
+    else:
+        message += "but no placement that keeps the caps and costs less was found"
+    yield "all_on_host", f"{message}; --spill never keeps ops off the host", ()
 
 
 def _assumptions(cluster: Cluster, predicted: PredictedPlacement | None) -> Iterator[Warning_]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from cost_models.devices import DeviceProperties
 from placer import __version__
 from placer.fitting.fitted_step import FittedStep
 from placer.graph.rewriting import NO_REWRITING
@@ -14,13 +15,13 @@ from placer.pipeline.costing import has_red_zones
 from placer.pipeline.fitting import FittedPlacement
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.loading import loading_facts
-from placer.pipeline.plan_warnings import hints_apart, plan_warnings
+from placer.pipeline.placement_costs import accelerators_by_law, cost_link, slower_seconds
+from placer.pipeline.plan_warnings import assumed_messages, hints_apart, plan_warnings
 from placer.pipeline.predicted_placement import PredictedPlacement, over_caps
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer
 from placer.prediction.metrics import MemoryNeed, Metrics
 from placer.problem.status import Status
-from placer.solving.following import followers_of
 from placer.solving.solution import Solution
 
 
@@ -35,14 +36,13 @@ def assemble_plan(
     workload, extraction = formulation.workload, formulation.workload.extraction
     ops = workload.graph.ops.values()
     placement, metrics = (predicted.placement, predicted.metrics) if predicted else ({}, None)
-    followers = _followers(formulation, solution)
     loading = None
     if placement:
         loading = loading_facts(extraction.stored, workload.cluster, placement)
     return Plan(
         model=extraction.model.copy(),
         bindings=extraction.bindings.copy(),
-        devices=tuple(_devices(formulation, predicted, frozenset(followers))),
+        devices=tuple(_devices(formulation, predicted)),
         placement=placement,
         variables={v.name: placement[v.handle] for v in workload.graph.variables}
         if placement
@@ -50,14 +50,15 @@ def assemble_plan(
         transfers=tuple(PlannedTransfer(**asdict(row)) for row in metrics.transfers)
         if metrics
         else (),
-        metrics=plan_metrics(metrics, fitted) if metrics else PlanMetrics(),
+        metrics=_cost_metrics(formulation, plan_metrics(metrics, fitted), placement)
+        if metrics
+        else PlanMetrics(),
         solver=_answer(formulation, solution, metrics, fitted),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
         warnings=tuple(plan_warnings(formulation, solution, predicted, fitted, loading)),
         conflict=solution.conflict,
         control_edges=predicted.control_edges if predicted else (),
         rewriting=predicted.rewriting if predicted else NO_REWRITING,
-        followers=followers,
         loading=loading,
         hints_apart=len(hints_apart(formulation.graph, placement)) if placement else 0,
         tensorflow_version=extraction.tensorflow_version,
@@ -73,17 +74,8 @@ def fitted_plan(fitted: FittedPlacement | None) -> Plan | None:
     return assemble_plan(fitted.formulation, fitted.solution, fitted.predicted, fitted)
 
 
-def _followers(formulation: Formulation, solution: Solution) -> tuple[str, ...]:
-    """The ops that sit on the host beside its ops, and are not spilled."""
-    if solution.device_of is None:
-        return ()
-    problem = formulation.problem
-    found = followers_of(problem, solution.device_of)
-    return tuple(name for op, name in enumerate(problem.op_names) if op in found)
-
-
 def _devices(
-    formulation: Formulation, predicted: PredictedPlacement | None, followers: frozenset[str]
+    formulation: Formulation, predicted: PredictedPlacement | None
 ) -> Iterator[PlannedDevice]:
     cluster = formulation.workload.cluster
     for device in cluster.devices:
@@ -106,7 +98,6 @@ def _devices(
             yield known
             continue
         metrics = predicted.metrics
-        is_host = device.name == cluster.host.name
         yield replace(
             known,
             resident_bytes=metrics.timelines[device.name].resident_bytes,
@@ -114,9 +105,7 @@ def _devices(
             red_zones=has_red_zones(formulation.workload.extraction, formulation.workload.wanted)
             if device.type == "GPU"
             else None,
-            spilled_bytes=_spilled_bytes(formulation, predicted.placement, followers)
-            if is_host
-            else 0,
+            spilled_bytes=_spilled_bytes(formulation, predicted.placement, device),
             busy_seconds=metrics.schedule.busy_seconds[device.name],
         )
 
@@ -153,15 +142,17 @@ def parts_of(need: MemoryNeed) -> dict[str, int] | None:
 
 
 def _spilled_bytes(
-    formulation: Formulation, placement: Mapping[str, str], followers: frozenset[str]
+    formulation: Formulation, placement: Mapping[str, str], device: DeviceProperties
 ) -> int:
-    """Resident bytes of groups that sit on a device they use only when spilled."""
+    """Resident bytes of ops on a CPU that law lets run on an accelerator."""
     costs, constraints = formulation.workload.costs, formulation.constraints
+    if device.type != "CPU":
+        return 0
     return sum(
         costs[op].persistent_bytes
-        for group, devices in zip(constraints.groups, constraints.group_devices, strict=True)
-        for op in group.ops
-        if devices and placement[op] not in devices and op not in followers
+        for ops, able in accelerators_by_law(formulation.workload.cluster, constraints)
+        for op in (ops if able and device.name not in able else ())
+        if placement[op] == device.name
     )
 
 
@@ -171,6 +162,8 @@ def plan_metrics(metrics: Metrics, fitted: FittedPlacement | None = None) -> Pla
     return PlanMetrics(
         fit_extra_seconds=fitted.step.extra_seconds if fitted and rewritten else None,
         transfer_bytes=metrics.bytes_of("data", "feed"),
+        sent_bytes=metrics.bytes_of("data", "feed", "fetch"),
+        messages=len(metrics.transfers),
         transfer_count=sum(t.kind in ("data", "feed") for t in metrics.transfers),
         fetch_bytes=metrics.bytes_of("fetch"),
         collective_bytes=metrics.collective_bytes,
@@ -178,6 +171,17 @@ def plan_metrics(metrics: Metrics, fitted: FittedPlacement | None = None) -> Pla
         bottleneck_seconds=metrics.schedule.bottleneck_seconds,
         critical_path_seconds=metrics.schedule.critical_path_seconds,
     )
+
+
+def _cost_metrics(
+    formulation: Formulation, known: PlanMetrics, placement: Mapping[str, str]
+) -> PlanMetrics:
+    """With how much longer ops take where they are than on the fastest accelerator for them."""
+    workload = formulation.workload
+    slower = slower_seconds(workload.costs, workload.cluster, formulation.constraints)
+    place = {device.name: number for number, device in enumerate(workload.cluster.devices)}
+    seconds = sum(times[place[placement[op]]] for op, times in slower.items())
+    return replace(known, slower_seconds=seconds)
 
 
 def _answer(
@@ -189,12 +193,13 @@ def _answer(
     """Returns the answer of the search.  Its status becomes ``UNKNOWN`` where allocators need more
     than the caps along orders, or with control edges, that the search did not follow; a proof does
     not hold for a step that takes longer once it is made to fit."""
-    is_placed = solution.device_of is not None
     is_over = metrics is not None and bool(over_caps(metrics, formulation.workload.cluster))
     status = solution.status
     made = fitted.step if fitted is not None and fitted.step.fits else FittedStep()
-    if status is Status.OPTIMAL and not made.is_proven:
+    is_assumed = status is Status.OPTIMAL and bool(assumed_messages(formulation))
+    if status is Status.OPTIMAL and (is_assumed or not made.is_proven):
         status = Status.FEASIBLE
+    link = cost_link(formulation.workload.cluster)
     return SolverAnswer(
         status=Status.UNKNOWN.value if is_over else status.value,
         objective=formulation.problem.objective,
@@ -204,6 +209,6 @@ def _answer(
         seconds=solution.seconds,
         seed=formulation.workload.wanted.seed,
         cut_by_time=solution.is_cut or (fitted is not None and fitted.step.is_cut),
-        spill_allowance_bytes=solution.spill_allowance_bytes if is_placed else None,
-        spill_footprint_bytes=solution.spilled_bytes if is_placed else None,
+        link_bandwidth=link.bandwidth,
+        link_latency_seconds=link.latency,
     )

@@ -48,8 +48,7 @@ class Plan(Page):
     low, or the pieces of a batch in a pipeline (:mod:`placer.fitting`).  ``rewriting`` is
     what is computed twice, swapped and released before that (:mod:`placer.graph.rewriting`); the
     ops that it adds are placed too.
-    ``followers`` are the ops that are on the host beside its ops, and are not spilled
-    (:mod:`placer.solving.following`).  ``hints_apart`` counts the colocation hints (``_class``) of
+    ``hints_apart`` counts the colocation hints (``_class``) of
     the graph that the placement does not follow.  ``loading`` is what loaders restore of the placed
     model and where.  ``gate`` is the verdict of the gates that were
     asked for, ``optimised`` what TensorFlow makes of the placed graph, if that was asked for.
@@ -70,7 +69,6 @@ class Plan(Page):
     conflict: Conflict | None = None
     control_edges: tuple[tuple[str, str], ...] = ()
     rewriting: Rewriting = NO_REWRITING
-    followers: tuple[str, ...] = ()
     hints_apart: int = 0
     request: Mapping[str, Any] = field(default_factory=dict)
     loading: LoadingFacts | None = None
@@ -212,7 +210,7 @@ class Plan(Page):
         edges = data.get("control_edges", ())
         data["control_edges"] = tuple((before, after) for before, after in edges)
         data["rewriting"] = Rewriting.from_json(data.get("rewriting", {}))
-        data["followers"] = tuple(data.get("followers", ()))
+        data.pop("followers", None)  # which plans had once
         plan = cls(**data)
         plan._check_devices(source)
         return plan

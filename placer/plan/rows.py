@@ -94,6 +94,9 @@ class PlanMetrics(Row):
     """The figures of a step, all ``None`` where nothing is placed: unknown is not zero.
 
     ``collective_bytes`` are what all devices send in collectives, beside the transfers.
+    ``sent_bytes`` are those of data, feeds and fetches, ``messages`` the number of all transfers,
+    signals of control edges among them; ``slower_seconds`` how much longer all ops together work
+    where they are than each would on the fastest accelerator that law leaves to it.
     ``fit_extra_seconds`` of ``step_seconds`` are what it takes longer because it was made to fit,
     ``None`` if it was not.
     """
@@ -103,6 +106,9 @@ class PlanMetrics(Row):
     critical_path_seconds: float | None = None
     fetch_bytes: int | None = None
     fit_extra_seconds: float | None = None
+    messages: int | None = None
+    sent_bytes: int | None = None
+    slower_seconds: float | None = None
     step_seconds: float | None = None
     transfer_bytes: int | None = None
     transfer_count: int | None = None
@@ -112,10 +118,8 @@ class PlanMetrics(Row):
 class SolverAnswer(Row):
     """How good the placement is: ``lower_bound`` is proven, ``None`` where none is.
 
-    Status and bound speak of the placements whose ops on the host have a footprint (resident and
-    temporary bytes, and what they write) of at most ``spill_allowance_bytes``, pinned ones
-    included, those without a GPU kernel and fed ones not; ``spill_footprint_bytes`` is what this
-    one has.  Both are ``None`` where nothing is placed.
+    Of the objective transfer, both are the cost in bytes: what is sent, ``link_latency_seconds``
+    times ``link_bandwidth`` for every message, and slower work times ``link_bandwidth``.
 
     ``cut_by_time``: the clock ended some part of the search, so that another run may end at another
     placement; else the same request gives the same plan on the same machine.
@@ -129,8 +133,8 @@ class SolverAnswer(Row):
     seconds: float
     seed: int
     cut_by_time: bool = False
-    spill_allowance_bytes: int | None = None
-    spill_footprint_bytes: int | None = None
+    link_bandwidth: float | None = None
+    link_latency_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

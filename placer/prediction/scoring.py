@@ -22,8 +22,7 @@ class Score:
     ``message_bytes`` of the problem for every message, and ``slower_bytes``.
     ``load_bytes[moment][device]``: resident plus live plus reserved (transient) bytes; one row
     with no live bytes where the problem has no moments.  ``violations``: one sentence per broken
-    constraint, empty for a placement that keeps them all.  ``spilled_bytes``: what the ops on the
-    host take of a spill allowance (``spill_bytes`` of the problem).
+    constraint, empty for a placement that keeps them all.
     ``busy_seconds``: per device, its ops divided by how many it runs at once, and what it sends and
     receives.
     """
@@ -35,7 +34,6 @@ class Score:
     cost: int
     load_bytes: tuple[tuple[int, ...], ...]
     violations: tuple[str, ...]
-    spilled_bytes: int
     busy_seconds: tuple[float, ...]
 
     @property
@@ -56,8 +54,6 @@ def score(problem: PlacementProblem, device_of: Sequence[int]) -> Score:
     """
     _check(problem, device_of)
     load_bytes = tuple(_loads(problem, device_of))
-    taken = zip(problem.spill_bytes(), device_of, strict=True)
-    spilled = sum(size for size, device in taken if device == problem.host)
     sent, messages = sends(problem, device_of)
     slower = slower_bytes(problem, device_of)
     return Score(
@@ -71,9 +67,7 @@ def score(problem: PlacementProblem, device_of: Sequence[int]) -> Score:
             *_misplaced(problem, device_of),
             *_torn_groups(problem, device_of),
             *_overloads(problem, load_bytes),
-            *_overspilled(problem, spilled),
         ),
-        spilled_bytes=spilled,
         busy_seconds=busy_seconds(problem, device_of),
     )
 
@@ -167,8 +161,7 @@ def _loads(problem: PlacementProblem, device_of: Sequence[int]) -> Iterator[tupl
 def _misplaced(problem: PlacementProblem, device_of: Sequence[int]) -> Iterator[str]:
     """Ops on a device that they may not use."""
     for op, device in enumerate(device_of):
-        spilled = problem.spill == "auto" and problem.spillable[op] and device == problem.host
-        if device not in problem.allowed[op] and not spilled:
+        if not problem.may_use(op, device):
             allowed = ", ".join(problem.device_names[number] for number in problem.allowed[op])
             yield (
                 f"{problem.op_names[op]} is on {problem.device_names[device]}, "
@@ -199,12 +192,3 @@ def _overloads(problem: PlacementProblem, load_bytes: Sequence[Sequence[int]]) -
                 f"{problem.device_names[device]} holds {load} bytes at moment {moment}, "
                 f"{load - capacity} above its capacity of {capacity}"
             )
-
-
-def _overspilled(problem: PlacementProblem, spilled_bytes: int) -> Iterator[str]:
-    """What is on the host beyond a given spill allowance."""
-    allowance = problem.spill_allowance_bytes
-    if allowance is not None and spilled_bytes > allowance:
-        host = problem.device_names[problem.host]
-        excess = spilled_bytes - allowance
-        yield f"{spilled_bytes} bytes spill to {host}, {excess} above the allowance of {allowance}"

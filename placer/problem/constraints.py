@@ -2,9 +2,8 @@
 
 Sources of constraints, strongest first: fed values arrive on the host; pins of the user; kernels
 that TensorFlow does not have for a device; device strings in the graph; colocation groups, which
-spread each of these to every member.  An op that has a GPU kernel stays off the CPU unless one of
-them sends it there, it follows its neighbours (:mod:`placer.solving.following`), or the solver
-spills it.
+spread each of these to every member.  Beside the devices that are left, an op with a CPU kernel may
+be on the host (in a cluster with tasks: on their CPUs), unless a pin or a device string holds it.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from operator import attrgetter
 
 from cost_models import device_names, kernels
 from cost_models.devices import Cluster
+from cost_models.op_info import OpInfo, ask_once
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 from placer.graph.program_source import Warning_
@@ -54,8 +54,9 @@ class Constraints:
     """Restrictions of every op before groups are merged, and the groups.
 
     ``groups`` covers every op once; ``group_devices`` (same order) is what all members allow,
-    ``()`` where they contradict each other.  ``spillable`` says which groups may go to the host
-    although the GPU could run them.  ``warnings`` are (code, message, ops).
+    ``()`` where they contradict each other.  ``on_cpus`` says which groups all open CPUs can run,
+    ``spillable`` which of them nothing keeps from being there.  ``warnings`` are (code, message,
+    ops).
 
     ``asked_groups`` are those that the user asked for, by how; ``own_groups`` what the groups would
     be without them.
@@ -64,6 +65,7 @@ class Constraints:
     restrictions: Mapping[str, Restriction]
     groups: tuple[ColocationGroup, ...]
     group_devices: tuple[tuple[str, ...], ...]
+    on_cpus: tuple[bool, ...]
     spillable: tuple[bool, ...]
     own_groups: tuple[ColocationGroup, ...]
     asked_groups: Mapping[str, tuple[ColocationGroup, ...]] = field(default_factory=dict)
@@ -80,19 +82,6 @@ class Constraints:
             for group, devices in zip(self.groups, self.group_devices, strict=True)
             for op in group.ops
         }
-
-    def counted_on(self, host: str) -> frozenset[str]:
-        """The ops that take of the spill allowance when they are on ``host``: those whose group, as
-        kernels, feeds and colocation make it, has other devices only.  What was asked for does not
-        matter, so that asking for more never lets more spill."""
-        counted: list[str] = []
-        for group in self.own_groups:
-            free = {
-                self.restrictions[op].unasked or self.restrictions[op].devices for op in group.ops
-            }
-            if not any(host in devices for devices in free):
-                counted += group.ops
-        return frozenset(counted)
 
 
 def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> Constraints:
@@ -115,9 +104,7 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
             restrictions[name] = restriction
             if op.device and restriction.code == "host_only_kernel":
                 ignored.append(name)
-    types = {info.op for info in graph.infos}
-    stuck_types = {op_type for op_type in types if kernels.only_on_accelerators(op_type)}
-    stuck = {op.name for op in graph.ops.values() if stuck_types and op.op_type in stuck_types}
+    stuck = _without_cpu_kernel(graph, graph.functions)
     wanted = asked_groups(
         graph, options.keep_together, options.colocate_gradients, options.keep_colocation
     )
@@ -129,10 +116,11 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
         key = tuple(dict.fromkeys(map(id, members)))
         if key not in alike:
             several = tuple({id(member): member for member in members}.values())
-            pinned = any(restriction.code == "pinned" for restriction in several)
-            alike[key] = _group_devices(several, cluster), not pinned
-        devices, may_spill = alike[key]
-        found.append((devices, may_spill and stuck.isdisjoint(group.ops)))
+            devices = _group_devices(several, cluster)
+            alike[key] = devices, not _is_held(several, devices)
+        devices, is_free = alike[key]
+        is_bound = any(restrictions[op].code in ("fed", "host_only_kernel") for op in group.ops)
+        found.append((devices, is_free, not is_bound and stuck.isdisjoint(group.ops)))
     if ignored:
         count = f"{len(ignored)} ops ask for a device that has no kernel for them"
         warnings.append(("device_string_ignored", f"{count}; they go to the CPU", tuple(ignored)))
@@ -141,12 +129,42 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
     return Constraints(
         restrictions=restrictions,
         groups=groups,
-        group_devices=tuple([devices for devices, _ in found]),
-        spillable=tuple([may_spill for _, may_spill in found]),
+        group_devices=tuple([devices for devices, _, _ in found]),
+        on_cpus=tuple([on_cpus for _, _, on_cpus in found]),
+        spillable=tuple([is_free and on_cpus for _, is_free, on_cpus in found]),
         own_groups=merged_groups(graph, restrictions) if wanted else groups,
         asked_groups=wanted,
         warnings=tuple(warnings),
     )
+
+
+def _is_held(members: Sequence[Restriction], devices: Sequence[str]) -> bool:
+    """Whether a feed, a kernel, a pin, or a device string that the group keeps to, says where it
+    may be."""
+    return any(
+        member.code in ("fed", "host_only_kernel", "pinned")
+        or (member.code == "device_string" and set(member.devices).issuperset(devices))
+        for member in members
+    )
+
+
+def _without_cpu_kernel(graph: OpGraph, functions: Mapping[str, OpGraph]) -> set[str]:
+    """The ops that no CPU can run, or not all that runs in them.  Of a type without any known
+    kernel it is taken that one can."""
+
+    def is_stuck(info: OpInfo) -> bool:
+        return kernels.known(info.op) and not kernels.has_cpu_kernel(info)
+
+    def body_is_stuck(op: Op) -> bool:
+        bodies = (functions[name] for name in chain.from_iterable(op.bodies.values()))
+        return any(_without_cpu_kernel(body, functions) for body in bodies)
+
+    alone = ask_once(is_stuck, graph.infos)
+    return {
+        op.name
+        for op, stuck in zip(graph.ops.values(), alone, strict=True)
+        if stuck or (op.bodies and body_is_stuck(op))
+    }
 
 
 def _tied_by_control_flow(graph: OpGraph) -> Iterator[Warning_]:
@@ -295,10 +313,10 @@ def _restriction(
             code="pinned",
             reason=f"pinned by {request}",
             request=request,
-            unasked=_cpus(cluster) if op.name in host_only else _unrestricted(cluster).devices,
+            unasked=open_cpus(cluster) if op.name in host_only else _unrestricted(cluster).devices,
         )
     if op.name in host_only:
-        cpus = _cpus(cluster)
+        cpus = open_cpus(cluster)
         asked = _asked_devices(op, cpus) if device_string else ()
         return Restriction(
             devices=asked or cpus, code="host_only_kernel", reason=host_only[op.name]
@@ -323,14 +341,18 @@ def _restriction(
     return None
 
 
-def _cpus(cluster: Cluster) -> tuple[str, ...]:
-    return tuple(device.name for device in cluster.devices if device.type == "CPU")
+def open_cpus(cluster: Cluster) -> tuple[str, ...]:
+    """The CPUs that all ops may use that can: those of the tasks, without which the host.  The
+    client of a cluster is for what is fed, fetched or pinned there."""
+    cpus = tuple(device.name for device in cluster.devices if device.type == "CPU")
+    of_tasks = tuple(name for name in cpus if device_names.parse(name).job is not None)
+    return of_tasks or cpus
 
 
 def _unrestricted(cluster: Cluster) -> Restriction:
-    """Every accelerator; every CPU where there is none."""
+    """Every accelerator; every open CPU where there is none."""
     gpus = tuple(d.name for d in cluster.devices if d.type != "CPU")
-    return Restriction(devices=gpus or tuple(d.name for d in cluster.devices))
+    return Restriction(devices=gpus or open_cpus(cluster))
 
 
 def _asked_devices(op: Op, names: Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ Attributes of a node, all optional:
 - ``group``: nodes with the same one share a device.
 - ``allowed``: the devices that it can run on, a name or several (every accelerator; every device
   where there is none).  ``pin``: those it was asked to run on; a conflict may name the request.
-- ``spillable``: it may go to the host when the accelerators cannot hold everything (yes, unless it
+- ``spillable``: with ``spill="auto"`` it may be on the host too (yes, unless it
   is pinned or has ``allowed``).
 
 Attributes of an edge, all optional:

@@ -45,9 +45,9 @@ class ProblemTensor:
 class Request:
     """Something that somebody asked for, and could do without.
 
-    ``name`` is how it was asked.  Of kind ``"pin"``: each of ``ops`` (op numbers) is on one of
-    ``devices``, and does not spill; of kind ``"device_string"``: the same, but it may spill; of
-    kind ``"together"``: the ops of each of ``groups`` share a device.
+    ``name`` is how it was asked.  Of kind ``"pin"`` or ``"device_string"``: each of ``ops`` (op
+    numbers) is on one of ``devices``; of kind ``"together"``: the ops of each of ``groups`` share a
+    device.
     """
 
     name: str
@@ -65,8 +65,7 @@ class PlacementProblem:
 
     Per op: ``resident_bytes`` (weights, constants), ``temporary_bytes``, ``seconds`` (one entry
     per device), ``group`` (ops with the same number share a device), ``allowed`` (device numbers
-    the op may use, spilling aside) and ``spillable`` (it may go to ``host`` when the accelerators
-    cannot hold everything).
+    the op may use) and ``spillable`` (with ``spill: "auto"`` it may be on ``host`` too).
 
     Per device: ``capacity_bytes``.
 
@@ -80,19 +79,9 @@ class PlacementProblem:
     matrices, source device by target device, in bytes/s and seconds.  ``host`` is the number of
     ``CPU:0``; ``spill`` is ``"auto"`` or ``"never"``; ``objective`` one of :data:`OBJECTIVES`.
 
-    ``counted`` says which ops are spilled if they are on the host: those that have another device,
-    as far as kernels, feeds and colocation go, whatever was asked for (empty: those whose
-    ``allowed`` do not name the host).  With ``spill_allowance_bytes`` the host may take as much of
-    :meth:`spill_bytes` and no more; without (``None``), hardly more than must be.
-
     ``parallel_ops`` is how many ops each device runs at once, ``occupied`` whether transfers keep
     it busy (empty: one, and yes).  With ``multicast`` a sender pays for the dearest receiver of a
     tensor only; TensorFlow sends to each in turn.
-
-    ``followers`` are ops, in whole groups, that have the host in ``allowed`` because they follow
-    what is there in every placement (:mod:`placer.solving.following`); ``may_follow`` are others,
-    which spill if they are there: they count as followers if they keep the rule beside what else
-    is spilled.
 
     ``tables`` are the ops that hold tables of which others read some rows.
 
@@ -136,10 +125,6 @@ class PlacementProblem:
     unconfined: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     colocation: tuple[int, ...] = ()
     working_set_bytes: tuple[int, ...] = ()
-    counted: tuple[bool, ...] = ()
-    spill_allowance_bytes: int | None = None
-    followers: tuple[int, ...] = ()
-    may_follow: tuple[int, ...] = ()
     tables: tuple[int, ...] = ()
     slower_bytes: tuple[tuple[int, ...], ...] = ()
     message_bytes: int = 0
@@ -150,21 +135,10 @@ class PlacementProblem:
         """The numbers of all devices but the host."""
         return [device for device in range(len(self.device_names)) if device != self.host]
 
-    def spill_bytes(self) -> tuple[int, ...]:
-        """Per op, what it takes of a spill allowance when it is on the host: its footprint if it is
-        ``counted``, and a byte if it has none, so that an allowance of nothing lets nothing spill.
-        """
-        counted = self.counted or tuple(self.host not in allowed for allowed in self.allowed)
-        return tuple(
-            max(1, size) if counts else 0
-            for size, counts in zip(self.footprint_bytes(), counted, strict=True)
-        )
-
-    def asked_spill_bytes(self) -> int:
-        """What the ops that a request lets on the host, and those that follow them there, take of a
-        spill allowance."""
-        taken = zip(self.spill_bytes(), self.allowed, strict=True)
-        return sum(size for size, allowed in taken if self.host in allowed)
+    def may_use(self, op: int, device: int) -> bool:
+        """Whether an op may be on a device: allowed there, or to the host that is open to it."""
+        is_open = device == self.host and self.spill == "auto" and self.spillable[op]
+        return is_open or device in self.allowed[op]
 
     def footprint_bytes(self) -> tuple[int, ...]:
         """Per op, its resident and temporary bytes and those of the tensors that it produces: the
@@ -243,7 +217,7 @@ def check(problem: PlacementProblem) -> None:
 
 
 _PER_OP = ("resident_bytes", "temporary_bytes", "seconds", "group", "allowed", "spillable")
-_MAY_BE_PER_OP = ("colocation", "working_set_bytes", "counted", "slower_bytes")
+_MAY_BE_PER_OP = ("colocation", "working_set_bytes", "slower_bytes")
 _PER_DEVICE = ("capacity_bytes", "transient_bytes", "bandwidth", "latency")
 _MAY_BE_PER_DEVICE = ("parallel_ops", "occupied")
 
@@ -295,7 +269,6 @@ def _check_numbers(problem: PlacementProblem) -> None:
             between = " to ".join(problem.device_names[end] for end in (source, slow[0]))
             raise UsageError(f"the bandwidth of {between} is {row[slow[0]]}; it has to be above 0")
     _check_known("a moment names op", chain.from_iterable(problem.live_bytes), ops)
-    _check_known("may_follow or followers name op", (*problem.may_follow, *problem.followers), ops)
     _check_known("tables name op", problem.tables, ops)
     _check_known("fetched names tensor", problem.fetched, range(len(problem.tensors)))
 
@@ -358,13 +331,16 @@ def _from_document(data: dict[str, Any]) -> PlacementProblem:
         for row in data.pop("requests", ())
     )
     unconfined = {int(op): tuple(allowed) for op, allowed in data.pop("unconfined", {}).items()}
-    plain = {key: tuples(value) for key, value in data.items()}
+    plain = {key: tuples(value) for key, value in data.items() if key not in _GONE}
     problem = PlacementProblem(
         tensors=tensors, live_bytes=live_bytes, requests=requests, unconfined=unconfined, **plain
     )
     _check_kinds(problem)
     return problem
 
+
+_GONE = frozenset({"counted", "followers", "may_follow", "spill_allowance_bytes"})
+"""Fields that problems had once; they said nothing about what a placement costs."""
 
 _WHOLE = (
     "resident_bytes",
@@ -374,15 +350,13 @@ _WHOLE = (
     "group",
     "colocation",
     "capacity_bytes",
-    "followers",
-    "may_follow",
     "tables",
     "parallel_ops",
     "fetched",
 )
 _ROWS_OF_NUMBERS = ("seconds", "bandwidth", "latency")
 _ROWS_OF_WHOLE = ("allowed", "control_edges", "slower_bytes")
-_FLAGS = ("spillable", "occupied", "counted")
+_FLAGS = ("spillable", "occupied")
 
 
 def _check_kinds(problem: PlacementProblem) -> None:
@@ -405,8 +379,6 @@ def _check_kinds(problem: PlacementProblem) -> None:
     _require("a whole number", "host", [problem.host])
     _require("a whole number", "message_bytes", [problem.message_bytes])
     _require("true or false", "multicast", [problem.multicast])
-    if problem.spill_allowance_bytes is not None:
-        _require("a whole number", "spill_allowance_bytes", [problem.spill_allowance_bytes])
     for request in problem.requests:
         named = [*request.ops, *request.devices, *chain.from_iterable(request.groups)]
         _require("a whole number", "a request", named)

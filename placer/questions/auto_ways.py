@@ -158,8 +158,12 @@ class Ways:
 
     def _placed(self) -> Built:
         """The shortest step; the least transfer where no such placement is found to fit."""
-        found = self.program.place(self.cluster, objective="step-time")
-        return found if found.fits else self.program.place(self.cluster, objective="transfer")
+        # what fits one accelerator needs no host, and its limit does not count one
+        spill = "never" if self.whole.fits else self.program.wanted.spill
+        found = self.program.place(self.cluster, objective="step-time", spill=spill)
+        if found.fits:
+            return found
+        return self.program.place(self.cluster, objective="transfer", spill=spill)
 
     def _micro_batches(self, size: int) -> Way:
         return Way(

@@ -20,7 +20,6 @@ from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.request import DeviceFunction, Keywords, read_options, takes_options
 from placer.plan.results import Summarised
-from placer.plan.rows import SolverAnswer
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.placement_problem import PlacementProblem
 from placer.processes import collection_paused
@@ -128,17 +127,13 @@ def compare_workload(
     )
 
 
-def _proof(solver: SolverAnswer) -> str:
-    return "proven best" + (" within its spill allowance" if solver.spill_allowance_bytes else "")
-
-
 def _ours(plan: Plan) -> ComparedPlacement:
     status = plan.solver.status
     if not plan.placement:
         return ComparedPlacement(name=OURS, note=f"no placement: {status}")
     return ComparedPlacement(
         name=OURS,
-        note=_proof(plan.solver) if status == "OPTIMAL" else "",
+        note="proven best" if status == "OPTIMAL" else "",
         placement=plan.placement,
         transfer_bytes=plan.metrics.transfer_bytes,
         transfer_count=plan.metrics.transfer_count,

@@ -19,18 +19,16 @@ from placer.plan.plan import Plan, over_caps
 from placer.plan.results import Summarised
 from placer.plan.rows import PlannedTransfer
 from placer.prediction.metrics import Metrics
-from placer.problem.constraints import Constraints
+from placer.problem.constraints import Constraints, open_cpus
 from placer.questions.saved_plans import reopen
 
 CHOSEN = "chosen"
 SPILLED = "spilled"
 COLOCATED = "colocated"
-FOLLOWS = "follows"
 
-_FOLLOWING = (
-    "it follows its neighbours on {device} and is not spilled: on an accelerator, it and the ops "
-    "that follow with it would send more bytes and be no faster, what they take and what sending "
-    'takes together ("Following" in docs/formulation.md)'
+_ON_CPU = (
+    "on {device}, with what that saves to send, it costs less under these caps than in any other "
+    "placement that was found"
 )
 
 _CLOSE_NAMES = 3
@@ -42,7 +40,7 @@ class Move:
 
     ``refused`` says why it may not be there; otherwise the differences are to the plan, positive
     where the move costs, and ``over_bytes`` by which predicted peaks would exceed their caps.
-    ``spills``: the device is the host, where the solver puts only what must spill.
+    ``spills``: the device is a CPU that is open to the op beside those that it would rather use.
     """
 
     device: str
@@ -59,11 +57,11 @@ class OpExplanation(Summarised):
 
     ``code`` is ``fed``, ``pinned``, ``host_only_kernel`` or ``device_string`` (the op itself is
     bound, ``reason`` says how), ``colocated`` (a member of its group is: ``binding_op``),
-    ``spilled``, ``follows`` (on the host beside its ops, see :mod:`placer.solving.following`), or
-    ``chosen`` by the solver.  ``allowed`` are the devices of its group, spilling
-    aside; ``group_ops`` its members, largest resident bytes first, and ``group_reasons`` what
-    holds them together.  ``received`` and ``sent`` are its rows among the plan's transfers;
-    ``hints_left_out`` the ops on other devices that a colocation hint (``_class``) ties it to.
+    ``spilled`` (on a CPU although an accelerator could run it), or ``chosen`` by the solver.
+    ``allowed`` are the devices of its group, CPUs that are open to all aside; ``group_ops`` its
+    members, largest resident bytes first, and ``group_reasons`` what holds them together.
+    ``received`` and ``sent`` are its rows among the plan's transfers; ``hints_left_out`` the ops on
+    other devices that a colocation hint (``_class``) ties it to.
     """
 
     op: str
@@ -121,8 +119,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     members = constraints.groups[group]
     graph, costs = workload.graph, workload.costs
     device = plan.placement[op]
-    follows = op in plan.followers
-    code, reason, binding = _reason(op, device, group, constraints, follows)
+    code, reason, binding = _reason(op, device, group, constraints)
     readers = set(graph.ops[op].inputs)
     outputs = set(graph.output_names[op])
     apart = (pair for pair in hints_apart(graph, plan.placement) if op in pair)
@@ -133,7 +130,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
         code=code,
         reason=reason,
         binding_op=binding,
-        allowed=(*constraints.group_devices[group], *([device] if follows else [])),
+        allowed=constraints.group_devices[group],
         group_ops=tuple(sorted(members.ops, key=lambda o: -costs[o].persistent_bytes)),
         group_reasons=members.reasons,
         resident_bytes=sum(costs[member].persistent_bytes for member in members.ops),
@@ -151,9 +148,8 @@ def explain_plan(
     :func:`explain_op`."""
     workload = reopen(plan, source, **changes)
     constraints = constraints_of(workload)
-    followers = frozenset(plan.followers)
     codes = {
-        op: _reason(op, plan.placement[op], number, constraints, op in followers)[0]
+        op: _reason(op, plan.placement[op], number, constraints)[0]
         for number, members in enumerate(constraints.groups)
         for op in members.ops
     }
@@ -183,18 +179,14 @@ def _known_op(plan: Plan, name: str) -> str:
     raise UsageError(f"the plan places {len(plan.placement):,} ops, none of them {name!r}{hint}")
 
 
-def _reason(
-    op: str, device: str, group: int, constraints: Constraints, follows: bool
-) -> tuple[str, str, str]:
+def _reason(op: str, device: str, group: int, constraints: Constraints) -> tuple[str, str, str]:
     """Code, sentence, and the other member of the group that binds the op, if one does."""
     own = constraints.restrictions[op]
     allowed = constraints.group_devices[group]
     if own.code:
         return own.code, own.reason, ""
-    if follows:
-        return FOLLOWS, _FOLLOWING.format(device=device), ""
     if device not in allowed and constraints.spillable[group]:
-        return SPILLED, "the accelerators cannot hold everything, so it went to the host", ""
+        return SPILLED, _ON_CPU.format(device=device), ""
     for member in constraints.groups[group].ops:
         other = constraints.restrictions[member]
         if other.code and set(other.devices) != set(own.devices):
@@ -213,13 +205,13 @@ def _moves(
 ) -> Iterator[Move]:
     """The group on each other device, with what that would cost."""
     now = plan.placement[members[0]]
-    host = workload.cluster.host.name
+    opened = open_cpus(workload.cluster) if workload.wanted.spill == "auto" else ()
     caps = {row.name: row.usable_bytes for row in workload.cluster.devices}
     before: Metrics | None = None
     for device in workload.cluster.devices:
         if device.name == now:
             continue
-        may_spill = constraints.spillable[group] and device.name == host
+        may_spill = constraints.spillable[group] and device.name in opened
         is_free = device.name in constraints.group_devices[group]
         if not is_free and not may_spill:
             yield Move(device=device.name, refused=_refusal(members, device.name, constraints))
@@ -243,8 +235,8 @@ def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> s
         if restriction.code and device not in restriction.devices:
             return f"{member}: {restriction.reason}" if len(members) > 1 else restriction.reason
     return (
-        "it has a GPU kernel, and stays off the CPU unless it is pinned there, must spill, or "
-        "follows its neighbours"
+        "it has a GPU kernel, and is on a CPU only where it is pinned there, or where it has a CPU "
+        "kernel and --spill auto lets it"
     )
 
 

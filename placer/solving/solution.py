@@ -43,11 +43,8 @@ class Solution:
     """``device_of`` is one device number per op (per unit, in what a search answers), ``None`` when
     no placement is known.
 
-    ``value`` is the objective (bytes of transfer, seconds of the bottleneck), ``lower_bound`` is
-    proven (``None``: none proven).  ``spilled_bytes`` is what the ops on the host take of
-    the spill allowance (``spill_bytes`` of the problem); of that a plan counts the resident bytes
-    only.  Status and bound speak of the placements that take at most ``spill_allowance_bytes``
-    (``None``: no placement).  ``warnings`` are (code, message) pairs.
+    ``value`` is the objective (the cost in bytes, the seconds of a step or of the bottleneck),
+    ``lower_bound`` is proven (``None``: none proven).  ``warnings`` are (code, message) pairs.
 
     ``unsolvable`` is the problem that is proven infeasible: the given one, maybe with moments
     learned on the way; :func:`placer.solving.conflicts.conflict.explain_conflict` says why it is.
@@ -60,8 +57,6 @@ class Solution:
     device_of: tuple[int, ...] | None = None
     value: float | None = None
     lower_bound: float | None = None
-    spilled_bytes: int = 0
-    spill_allowance_bytes: int | None = None
     seconds: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()
     conflict: Conflict | None = None

@@ -10,15 +10,16 @@ from placer.errors import UsageError
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, check
 from placer.solving.baselines import BASELINES, DoesNotFitError
-from placer.solving.objectives.refining import refine, spilled_ops, value_of
+from placer.solving.objectives.refining import refine, value_of
 from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.problem import to_loads
 from placer.solving.process import clock
+from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.tidying import tidy
 from placer.solving.transfer.schedule import SCHEDULE
-from placer.solving.transfer.spilling import may_spill, solve_with_spilling, solve_within
+from placer.solving.transfer.stage import on_host, solve_stage
 
 Hint = Sequence[int] | None
 SolverFunction = Callable[[PlacementProblem, SolverParameters, Hint], Solution]
@@ -27,9 +28,6 @@ DEFAULT_SOLVER = "cp-sat"
 
 _FEASIBILITY_SHARE = 0.25
 """Of the time, for a placement that fits at all, before another objective than transfer."""
-
-_UNSPILLED_SHARE = 0.4
-"""Of the time, while it is not known whether anything must be spilled."""
 
 _solvers: dict[str, SolverFunction] = {}
 
@@ -74,59 +72,41 @@ def solve_by_cp_sat(
     """The best placement under the caps for the objective of the problem: our own solver, named
     after the last of its steps.
 
-    Any objective but transfer begins at a placement of little transfer, which says what fits; a
-    ``hint`` that fits without the host says as much.
+    Any objective but transfer begins at a placement of little cost, or at a ``hint`` that fits.
     """
     deadline = clock.monotonic() + parameters.time_limit_seconds
     if problem.objective == "transfer":
         return _least_transfer(problem, parameters, hint)
     seconds = parameters.share(_FEASIBILITY_SHARE) * parameters.time_limit_seconds
-    feasible = _unspilled(problem, hint)
+    feasible = _fitting(problem, hint)
     if feasible is None:
         feasible = _least_transfer(problem, replace(parameters, time_limit_seconds=seconds), hint)
     if feasible.device_of is None:
         return feasible
     to_objective = to_loads if problem.objective == "throughput" else StepProblem
-    objective = to_objective(problem, spilled_ops(problem, feasible.device_of))
+    objective = to_objective(problem)
     return refine(problem, objective, parameters.after(feasible), deadline, feasible, hint)
 
 
-def _unspilled(problem: PlacementProblem, hint: Hint) -> Solution | None:
-    """The hint as a solution, if it keeps all limits and nothing is spilled."""
+def _fitting(problem: PlacementProblem, hint: Hint) -> Solution | None:
+    """The hint as a solution, if it keeps all limits."""
     if hint is None:
         return None
     scored = score(problem, hint)
-    if scored.violations or spilled_ops(problem, hint):
+    if scored.violations:
         return None
-    return Solution(
-        status=Status.FEASIBLE,
-        device_of=tuple(hint),
-        value=scored.cost,
-        spilled_bytes=scored.spilled_bytes,
-        spill_allowance_bytes=problem.asked_spill_bytes(),
-    )
+    return Solution(status=Status.FEASIBLE, device_of=tuple(hint), value=scored.cost)
 
 
 def _least_transfer(
     problem: PlacementProblem, parameters: SolverParameters, hint: Hint = None
 ) -> Solution:
-    """The least transfer (the steps: :mod:`placer.solving.transfer.stage`, and in the solver
-    process :mod:`placer.solving.transfer.transfer_process`); without a given allowance the host
-    takes what does not fit only if there is no placement without."""
+    """The least cost (the steps: :mod:`placer.solving.transfer.stage`, and in the solver process
+    :mod:`placer.solving.transfer.transfer_process`)."""
     deadline = clock.monotonic() + parameters.time_limit_seconds
     hints = _layers(problem) if hint is None else [hint]
-    given = problem.spill_allowance_bytes
-    allowance = problem.asked_spill_bytes() if given is None else given
-    can_spill = given is None and may_spill(problem)
-    limit = parameters.time_limit_seconds * (
-        parameters.share(_UNSPILLED_SHARE) if can_spill else 1.0
-    )
-    result = solve_within(problem, allowance, parameters, clock.monotonic() + limit, hints)
-    if can_spill and result.device_of is None:
-        result = solve_with_spilling(problem, parameters, deadline, hints, result)
-    elif can_spill and result.is_cut and result.status is Status.FEASIBLE:
-        result = _continue(problem, allowance, parameters, deadline, result)
-    return _solution(problem, result)
+    hints.append(on_host(problem))
+    return _solution(problem, solve_stage(reduce_to_units(problem), parameters, deadline, hints))
 
 
 def _layers(problem: PlacementProblem) -> list[Sequence[int]]:
@@ -138,30 +118,10 @@ def _layers(problem: PlacementProblem) -> list[Sequence[int]]:
     return []
 
 
-def _continue(
-    problem: PlacementProblem,
-    allowance_bytes: int,
-    parameters: SolverParameters,
-    deadline: float,
-    known: Solution,
-) -> Solution:
-    """The solution after the rest of the time, as it turned out that nothing must be spilled."""
-    hints = [] if known.device_of is None else [known.device_of]
-    parameters = parameters.after(known)
-    result = solve_within(problem, allowance_bytes, parameters, deadline, hints)
-    bounds = [b for b in (known.lower_bound, result.lower_bound) if b is not None]
-    bound = max(bounds, default=None)
-    is_optimal = result.value is not None and bound == result.value
-    status = Status.OPTIMAL if is_optimal else result.status
-    warnings = tuple((known.crashes | dict(result.warnings)).items())
-    return replace(result, status=status, lower_bound=bound, warnings=warnings, is_cut=True)
-
-
 def _solution(problem: PlacementProblem, result: Solution) -> Solution:
     """The solution with its value taken from the scorer, which knows no solver."""
     if result.device_of is None:
-        # a given allowance is no element of a conflict
-        is_told = result.status is Status.INFEASIBLE and problem.spill_allowance_bytes is None
+        is_told = result.status is Status.INFEASIBLE
         return replace(result, unsolvable=problem if is_told else None)
     settled = settle_signals(problem, result.device_of)
     device_of = tidy(problem, settled)
@@ -176,7 +136,6 @@ def _solution(problem: PlacementProblem, result: Solution) -> Solution:
         status=Status.OPTIMAL if is_optimal else result.status,
         device_of=device_of,
         value=scored.cost,
-        spilled_bytes=scored.spilled_bytes,
     )
 
 
@@ -195,8 +154,6 @@ def solver_of(place: Callable[[PlacementProblem], tuple[int, ...]]) -> SolverFun
             status=Status.UNKNOWN if scored.violations else Status.FEASIBLE,
             device_of=device_of,
             value=value_of(problem, device_of),
-            spilled_bytes=scored.spilled_bytes,
-            spill_allowance_bytes=scored.spilled_bytes,
             warnings=tuple(("does_not_fit", text) for text in scored.violations),
         )
 

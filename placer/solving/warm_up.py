@@ -128,7 +128,7 @@ def _compile_throughput() -> None:
     from placer.solving.objectives.throughput.search import LoadSearch
 
     problem = replace(sample_problem(), objective="throughput")
-    LoadSearch(to_loads(problem, ()), [], 0, _ignore).run(math.inf, _CYCLES)
+    LoadSearch(to_loads(problem), [], 0, _ignore).run(math.inf, _CYCLES)
 
 
 def _compile_step_time() -> None:
@@ -137,7 +137,7 @@ def _compile_step_time() -> None:
     from placer.solving.objectives.step_time.search import StepSearch
 
     problem = replace(sample_problem(), objective="step-time")
-    StepSearch(StepProblem(problem, ()), [], 0, _ignore).run(math.inf, _CYCLES)
+    StepSearch(StepProblem(problem), [], 0, _ignore).run(math.inf, _CYCLES)
 
 
 _COMPILE = {

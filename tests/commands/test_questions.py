@@ -16,6 +16,7 @@ from placer.__main__ import main
 from placer.plan.plan import Plan
 
 CAPS = ["--batch-size", "8", "--devices", "2xGPU", "--max-memory", "GPU:*=300KiB", "-q"]
+CAPS += ["--spill", "never"]
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,8 @@ def test_a_placement_whose_need_exceeds_a_cap_is_not_proven_best():
         assert metrics.peaks["GPU:0"].high_bytes < 1500 * 1024
         formulation = SimpleNamespace(
             workload=SimpleNamespace(cluster=cluster, wanted=Options()),
-            problem=SimpleNamespace(objective="transfer"),
+            problem=SimpleNamespace(objective="transfer", op_names=()),
+            assumed={},
         )
         told[kib] = _answer(formulation, solution, metrics, None).status
     assert told == {1500: "UNKNOWN", 1900: "OPTIMAL"}

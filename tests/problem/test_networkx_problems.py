@@ -189,4 +189,4 @@ def test_the_answer_is_the_same_after_a_round_trip_and_is_that_of_enumeration():
         problem = random_problem(seed)
         best = best_by_enumeration(problem)
         solution = placer.solve(from_networkx(problem.to_networkx()))
-        assert solution.value == (best[1] if best else None)
+        assert solution.value == best

@@ -124,7 +124,7 @@ def test_a_device_function_can_be_kept_by_the_solver(network):
     asked = {op: device for op, device in plan.placement.items() if "layer_2" in op}
     assert len(asked) >= 2
     assert set(asked.values()) == {"GPU:1"}
-    assert "GPU:0" in plan.placement.values()
+    assert len(set(plan.placement.values())) > 1
     assert plan.request["device_function"] == "given"
 
 
@@ -151,7 +151,8 @@ def test_device_strings_of_the_graph_are_an_expert():
             y = tf.matmul(x, x, name="y")
         with tf.device("/GPU:1"):
             tf.matmul(y, y, name="z")
-    found = compare(graph, "2xGPU:1GiB", outputs=("z",), clear_devices=True, time_limit=3.0)
+    options = {"clear_devices": True, "spill": "never", "time_limit": 3.0}
+    found = compare(graph, "2xGPU:1GiB", outputs=("z",), **options)
     rows = strategies(found)
     tensor = 64 * 64 * 4
     assert rows[EXPERT].transfer_bytes == 2 * tensor

@@ -22,7 +22,7 @@ from placer.rendering.text.formats import render
 @pytest.fixture(scope="module")
 def plan(network) -> Plan:
     """The layers divided over two GPUs, one pinned."""
-    return place(network, **CAPS, pins={"*layer_2/product": "GPU:1"})
+    return place(network, **CAPS, spill="never", pins={"*layer_2/product": "GPU:1"})
 
 
 def op_named(plan: Plan, end: str) -> str:
@@ -59,8 +59,11 @@ def test_what_moving_costs_is_what_placing_it_there_costs(plan, network):
     change = pinned.metrics.transfer_bytes - plan.metrics.transfer_bytes
     assert move.transfer_bytes == change != 0
     (host,) = [move for move in found.moves if move.device == "CPU:0"]
-    assert (host.spills, move.spills) == (True, False)
-    assert "the host is for what must spill" in found.summary(width=150)
+    assert "--spill auto lets it" in host.refused
+    (host,) = [
+        m for m in explain_op(plan, name, network, spill="auto").moves if m.device == "CPU:0"
+    ]
+    assert (host.refused, host.spills, move.spills) == ("", True, False)
     assert move.step_seconds == pytest.approx(
         pinned.metrics.step_seconds - plan.metrics.step_seconds
     )
@@ -202,7 +205,7 @@ def test_groups_of_the_user_and_device_strings_are_in_conflict_too(network):
         network, **request, device_function=lambda op: "/gpu:0" if "layer" in op.name else ""
     )
     blamed = [row.request for row in plan.conflict.pins]
-    assert blamed == ["the device string '/gpu:0'", "--spill never"]
+    assert blamed == ["the device string '/gpu:0'"]  # to spill would not help: it holds
     changes = [fix.change for fix in plan.conflict.fixes]
     assert changes[0] == "without the device function"
     assert len(changes) > 1  # a larger cap, or to spill: as far as the time goes

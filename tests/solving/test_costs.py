@@ -12,7 +12,7 @@ from placer.problem.placement_problem import from_json, to_json
 from placer.solving import solver
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.reduction.contraction import contract
-from placer.solving.reduction.relaxation import relax
+from placer.solving.reduction.relaxation import relax, with_one_accelerator
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.first_fit import first_placement
 from placer.solving.search.unit_arrays import transfer_arrays
@@ -82,6 +82,10 @@ def test_reductions_keep_a_least_placement(seed: int):
     assert forced_bytes(units) <= least
     inseparable = contract(units, least)
     assert min(map(inseparable.value, feasible_placements(inseparable))) == least
+    one = with_one_accelerator(units)
+    sides = [int(device == units.host) for device in best]
+    assert one.is_feasible(sides)
+    assert one.value(sides) <= least
     simpler = relax(units, best, 0.3)
     assert min(map(simpler.value, feasible_placements(simpler))) <= least
     start = first_placement(smaller, [], math.inf)

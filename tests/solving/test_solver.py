@@ -1,4 +1,4 @@
-"""Whole solves: statuses, values, spilling, children that fail."""
+"""Whole solves: statuses, values, children that fail."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ import pytest
 from searches_in_children import ENVIRONMENT
 from small_problems import (
     best_by_enumeration,
-    least_within,
     problem_of,
     random_problem,
-    scores,
     search_exhaustively,
     tangle,
+    with_costs,
 )
 
 import placer
@@ -30,7 +29,6 @@ from placer.errors import UsageError
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, check, from_json, to_json
 from placer.solving.process import clock
-from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import register_solver, solve, solver_names
 from placer.solving.transfer import stage
@@ -65,59 +63,53 @@ def assert_right(problem: PlacementProblem, solution: Solution, context: object 
         assert solution.status is Status.INFEASIBLE, context
         assert solution.device_of is None
         return
-    budget, transfer = best
     assert solution.status is Status.OPTIMAL, context
     assert solution.device_of is not None
     scored = score(problem, solution.device_of)
     assert not scored.violations, context
-    assert solution.value == scored.transfer_bytes == transfer == solution.lower_bound, context
-    assert solution.spilled_bytes == scored.spilled_bytes <= budget, context
+    assert solution.value == scored.cost == best == solution.lower_bound, context
 
 
 @pytest.mark.usefixtures("perfect_child")
 @pytest.mark.parametrize("spill", ["never", "auto"])
 def test_solutions_are_those_of_enumeration(spill: str) -> None:
-    """With a perfect search inside, 300 solves agree with trying every placement: the optimum,
-    its bound, infeasibility, the least spilled bytes and the transfer within their slack."""
-    spilled = 0
+    """With a perfect search inside, 300 solves agree with trying every placement: the least cost,
+    its bound, and infeasibility; half of the problems have slower work and prices of messages."""
+    on_host = 0
     for seed in range(300):
         problem = random_problem(seed, most_ops=6, spill=spill)
+        if seed % 2:
+            problem = with_costs(problem, seed)
         solution = solve(problem, QUICK)
         assert_right(problem, solution, seed)
-        spilled += solution.spilled_bytes > 0
-    assert (spilled > 30) == (spill == "auto")
+        places = zip(problem.allowed, solution.device_of or (), strict=False)
+        on_host += any(device not in allowed for allowed, device in places)
+    assert (on_host > 30) == (spill == "auto")
 
 
-def test_an_allowance_that_may_be_less_is_said_to_be(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """If the least that must be spilled is found but not proven, a warning says so; what is proven
-    is about the allowance that follows from it, and true of that."""
-
-    def unsure_child(search: str, problem: UnitProblem, *_: object) -> Solution:
-        found = search_exhaustively(search, problem, [], None, 0.0)
-        is_least_spill = any(map(any, problem.cost))
-        return replace(found, status=Status.FEASIBLE, lower_bound=1) if is_least_spill else found
-
-    monkeypatch.setattr(stage, "search_in_child", unsure_child)
-    problem = problem_of(
-        resident=[3, 3, 3, 2],
-        tensors=[(0, [1], 2), (1, [2, 3], 4), (2, [3], 1)],
-        capacity=[4, 4, 50],
-        allowed=[[0, 1]] * 4,
-        spillable=[True] * 4,
-        spill="auto",
-    )
-    solution = solve(problem, QUICK)
-    assert "spill_not_least" in dict(solution.warnings)
-    assert solution.spill_allowance_bytes is not None
-    least = least_within(scores(problem), solution.spill_allowance_bytes)
-    assert solution.lower_bound == least == solution.value
+def test_a_request_more_and_a_tighter_cap_never_lower_the_least_cost() -> None:
+    """Pins, less memory and ``--spill never`` take placements away, and change the cost of none."""
+    raised = 0
+    for seed in range(300):
+        problem = with_costs(random_problem(seed, most_ops=5, spill="auto"), seed)
+        tighter = [
+            replace(problem, spill="never"),
+            replace(problem, capacity_bytes=tuple(cap * 3 // 4 for cap in problem.capacity_bytes)),
+            replace(problem, group=tuple(min(1, group) for group in problem.group)),
+        ]
+        least = best_by_enumeration(problem)
+        for other in tighter:
+            cost = best_by_enumeration(other)
+            if cost is not None:
+                assert least is not None, seed
+                assert cost >= least, seed
+                raised += cost > least
+    assert raised > 50
 
 
 def test_a_real_solve_proves_the_optimum(temporary_folder: Path) -> None:
     """CP-SAT in its child proves the optimum where the first placement leaves it open, with and
-    without spilling."""
+    where something must go to the host."""
     assert_right(TWO_PAIRS, solve(TWO_PAIRS, QUICK))
     problem = problem_of(
         resident=[5, 3, 2, 2],
@@ -129,7 +121,8 @@ def test_a_real_solve_proves_the_optimum(temporary_folder: Path) -> None:
     )
     solution = solve(problem, QUICK)
     assert_right(problem, solution)
-    assert solution.spilled_bytes == 7  # 5 resident bytes and an output of 2
+    assert solution.device_of is not None
+    assert 2 in solution.device_of
 
 
 def test_one_worker_and_one_seed_give_one_placement() -> None:

@@ -31,7 +31,6 @@ _WORDS = {
     "device_string": "device string",
     "colocated": "colocated",
     "spilled": "spilled",
-    "follows": "follows",
     "chosen": "chosen",
 }
 _MOST_NAMES = 6
@@ -155,8 +154,7 @@ def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType
 
 
 def _overrun(move: Move) -> str:
-    spills = "; the host is for what must spill or is pinned there" if move.spills else ""
-    return (", ".join(overruns(move.over_bytes)) or "fits") + spills
+    return ", ".join(overruns(move.over_bytes)) or "fits"
 
 
 def _crossings(found: PlanExplanation, width: int) -> RenderableType:

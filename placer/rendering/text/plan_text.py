@@ -90,7 +90,7 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
         blocks.append(render_conflict(plan.conflict, is_proven=is_proven))
     if plan.unmodelled:
         blocks.append(_unmodelled(plan.unmodelled))
-    if len(plan.warnings) > len(_crashes(plan.warnings)):
+    if len(plan.warnings) > len(_beside_status(plan.warnings)):
         blocks.append(_warnings(plan.warnings))
     return blocks
 
@@ -129,21 +129,18 @@ def _quality(plan: Plan) -> RenderableType:
     status = solver.status
     style = {"OPTIMAL": "green", "FEASIBLE": "cyan", "INFEASIBLE": "red"}.get(status, "yellow")
     rows: list[tuple[str, RenderableType]] = [
-        ("status", Text(f"{status} ({_STATUS_WORDS[status]}{within_allowance(solver)})", style)),
+        ("status", Text(f"{status} ({_status_words(plan)})", style)),
     ]
-    rows += [("warning", Text(row.message, "yellow")) for row in _crashes(plan.warnings)]
-    if spilled := spill_text(solver):
-        rows.append(("spill", spilled))
+    rows += [("warning", Text(row.message, "yellow")) for row in _beside_status(plan.warnings)]
     if plan.placement:
         rows += [
-            (solver.objective, quality_text(solver)),
+            ("cost" if solver.objective == "transfer" else solver.objective, quality_text(solver)),
+            *([("of which", parts)] if (parts := cost_text(metrics)) else []),
             ("transfers", _transfer_totals(plan)),
             ("step", _step_line(metrics)),
         ]
     if plan.loading is not None and plan.loading.used_count < plan.loading.variable_count:
         rows.append(("loading", loaded_line(plan.loading, plan.model["signature"])))
-    if plan.followers:
-        rows.append(("followers", followers_text(plan)))
     if plan.rewriting:
         rows.append(("rewritten", rewriting_text(plan.rewriting)))
     if metrics.fit_extra_seconds is not None:
@@ -154,9 +151,18 @@ def _quality(plan: Plan) -> RenderableType:
     return Facts("Placement", rows)
 
 
-def _crashes(warnings: Sequence[PlanWarning]) -> list[PlanWarning]:
+def _status_words(plan: Plan) -> str:
+    """How good the answer is; what is proven of assumed sizes is no proof."""
+    solver = plan.solver
+    is_assumed = any(row.code == "assumed_sizes" for row in plan.warnings)
+    if solver.status == "FEASIBLE" and is_assumed and solver.relative_gap == 0.0:
+        return "best of what is assumed"
+    return _STATUS_WORDS[solver.status]
+
+
+def _beside_status(warnings: Sequence[PlanWarning]) -> list[PlanWarning]:
     """Warnings that say how much the answer is worth, and stand beside its status."""
-    return [row for row in warnings if row.code == "solver_crashed"]
+    return [row for row in warnings if row.code in ("solver_crashed", "all_on_host")]
 
 
 def _search_line(solver: SolverAnswer) -> str:
@@ -170,15 +176,6 @@ def _fit_line(metrics: PlanMetrics) -> str:
     extra, step = metrics.fit_extra_seconds or 0.0, metrics.step_seconds or 0.0
     return (
         f"{format_seconds(max(extra, 0.0))} more ({format_share(extra, step - extra)}), predicted"
-    )
-
-
-def followers_text(plan: Plan) -> str:
-    """How many ops follow their neighbours to the host, and what that means."""
-    count = format_count(len(plan.followers), "op")
-    return (
-        f"{count} with a GPU kernel on {plan.placement[plan.followers[0]]} beside its ops: that "
-        "sends less and takes no longer; not spilled"
     )
 
 
@@ -197,7 +194,7 @@ def rewriting_text(rewriting: Rewriting) -> str:
 
 
 def quality_text(solver: SolverAnswer) -> str:
-    """Value, proven lower bound and gap: ``"125 MiB, at least 120 MiB needed (gap 4.0%)"``."""
+    """Value, proven lower bound and gap: ``"125 MiB, lower bound 120 MiB, gap 4.0%"``."""
     amount = format_bytes if solver.objective == "transfer" else format_seconds
     value, bound, gap = solver.value, solver.lower_bound, solver.relative_gap
     if bound is None:
@@ -207,20 +204,15 @@ def quality_text(solver: SolverAnswer) -> str:
     return f"{amount(value)}, lower bound {amount(bound)}, gap {gap:.1%}"
 
 
-def within_allowance(solver: SolverAnswer) -> str:
-    """Returns the limits of a proof where ops with a GPU kernel are on the host."""
-    is_limited = solver.status == "OPTIMAL" and solver.spill_allowance_bytes
-    return " within the spill allowance" if is_limited else ""
-
-
-def spill_text(solver: SolverAnswer) -> str:
-    """Returns the bytes on the host that a GPU could run, and the allowance; ``""`` if nothing."""
-    if not solver.spill_allowance_bytes or solver.spill_footprint_bytes is None:
+def cost_text(metrics: PlanMetrics) -> str:
+    """Returns the parts of a cost: ``"sends 260 KiB in 9 messages; ops take 41 µs longer ..."``."""
+    if metrics.sent_bytes is None or metrics.messages is None:
         return ""
-    return (
-        f"a footprint of {format_bytes(solver.spill_footprint_bytes)} of ops with a GPU kernel is "
-        f"on the host, allowance {format_bytes(solver.spill_allowance_bytes)}"
-    )
+    sends = format_count(metrics.messages, "message")
+    found = f"sends {format_bytes(metrics.sent_bytes)} in {sends}"
+    if not metrics.slower_seconds:
+        return found
+    return f"{found}; ops take {format_seconds(metrics.slower_seconds)} longer where they are"
 
 
 def _transfer_totals(plan: Plan) -> str:
@@ -344,6 +336,6 @@ def _warnings(warnings: Sequence[PlanWarning]) -> RenderableType:
     rows: list[tuple[str, RenderableType]] = [
         (row.code, Text(row.message + (f" ({row.count:,})" if row.count > 1 else "")))
         for row in warnings
-        if row not in _crashes(warnings)
+        if row not in _beside_status(warnings)
     ]
     return Facts("Warnings", rows)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from placer.graph.passes.levels import forward_order
 from placer.prediction.times.messages import list_messages
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines.time_limits import require_time
-from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
+from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
 
 
 class DoesNotFitError(Exception):
@@ -58,13 +59,15 @@ class Room:
     """What fits where while groups are placed one after the other.
 
     A group takes its whole room (resident bytes, and what it needs at every known moment) at once.
-    One that fits on no device it is allowed on goes to the host if it may spill.
+    One that fits on no device it is allowed on goes to the host if that is open to it.
     """
 
     def __init__(self, problem: PlacementProblem) -> None:
         self.problem = problem
-        self.units: UnitProblem = reduce_to_units(problem, _spill_rules(problem))
-        strict = reduce_to_units(problem) if problem.spill == "auto" else self.units
+        self.units: UnitProblem = reduce_to_units(problem)
+        strict = self.units
+        if problem.spill == "auto":
+            strict = reduce_to_units(replace(problem, spill="never"))
         self.preferred = strict.allowed
         self.used = [[0] * self.units.device_count for _ in self.units.rows]
         self.device_of: list[int | None] = [None] * self.units.unit_count
@@ -121,7 +124,3 @@ def accelerators(problem: PlacementProblem) -> list[int]:
     """All devices but CPUs; all devices if there are only CPUs."""
     found = [d for d, name in enumerate(problem.device_names) if "CPU" not in name.upper()]
     return found or list(range(len(problem.device_names)))
-
-
-def _spill_rules(problem: PlacementProblem) -> SpillRules | None:
-    return SpillRules() if problem.spill == "auto" else None

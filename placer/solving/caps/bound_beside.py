@@ -11,16 +11,16 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.process.child_search import SEARCH_TASK, effort_of, searching_child
 from placer.solving.process.search_run import Answer, Effort, SearchRequest
 from placer.solving.reduction.contraction import contract
+from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.solution import Solution, SolverParameters, Status
-from placer.solving.transfer.spilling import units_within
 
 _SEARCH = "placer.solving.transfer.transfer_process:search_bound"
 
 
 class BoundBeside:
-    """The bound of ``problem`` for placements that spill what was asked for, sought for
-    ``seconds``; ``device_of`` is a placement that says how much there is to prove, and ``value``
-    its transfer if it keeps all limits: no bound is above that."""
+    """The bound of ``problem``, sought for ``seconds``; ``device_of`` is a placement that says how
+    much there is to prove, and ``value`` its cost if it keeps all limits: no bound is above that.
+    """
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class BoundBeside:
         seconds: float,
     ) -> None:
         self._deadline = time.time() + seconds
-        self._allowance, self._most = problem.asked_spill_bytes(), value
+        self._most = value
         self._child = searching_child()
         self._answer: Answer | None = None
         arguments = (problem, device_of, value, effort_of(parameters, self._deadline))
@@ -45,7 +45,7 @@ class BoundBeside:
         value: float | None,
         effort: Effort,
     ) -> None:
-        units = contract(units_within(problem, self._allowance))
+        units = contract(reduce_to_units(problem))
         known = units.project(device_of)
         if value is not None:  # nothing that costs more is of interest
             units = contract(units, int(value))
@@ -69,5 +69,4 @@ class BoundBeside:
         return Solution(
             status=Status.UNKNOWN,
             lower_bound=bound if self._most is None else min(bound, self._most),
-            spill_allowance_bytes=self._allowance,
         )

@@ -14,8 +14,6 @@ class RoundSchedule:
     first_share_beside: float = 0.08  # the same, where a bound is sought beside
     most_searches: int = 2  # along the orders
     orders_share: float = 0.9  # for each of them
-    unspilled_orders_share: float = 0.5  # the same, where more may spill after it
-    spilling_share: float = 0.4  # for each search that spills more
     tidying_share: float = 0.1  # for tidying layers as they were dealt out, at most
     next_share: float = 0.5  # for each other round
     first_fitting_share: float = 0.5  # for something that fits, before any other objective

@@ -19,22 +19,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
+from placer.prediction.scoring import score
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES
 from placer.solving.caps.overruns import overrun_conflict, overrun_warnings
 from placer.solving.caps.predictions import PeakFinder, Predictions
 from placer.solving.caps.proofs import Proofs
-from placer.solving.caps.relief import host_alone, host_memories, on_host
 from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
 from placer.solving.caps.schedule import SCHEDULE
-from placer.solving.objectives.refining import spilled_ops, value_of
+from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.process import clock
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
 from placer.solving.tidying import tidy_within
-from placer.solving.transfer.spilling import better, may_spill
+from placer.solving.transfer.stage import on_host
 
 LifetimeFinder = Callable[[], PossibleLifetimes]
 """What tells the buffers of a step, whatever the placement."""
@@ -93,8 +93,6 @@ class _Rounds:
     - ``proofs`` has what is proven, ``infeasible`` the proof that no placement fits.
     - ``proves_beside``: a bound is sought beside, once there is something to prove; not for
       rounds that only begin those of another objective.
-    - ``net`` is the host alone, where all may spill and its peak is within its cap: the answer if
-      nothing else fits.
     - ``predict`` knows how long a prediction takes: the next round must leave as much.
     - ``transfer_rounds`` are those for the least transfer, which come first where the objective is
       another one.
@@ -118,10 +116,6 @@ class _Rounds:
         self.started = clock.monotonic()
         self.proofs = Proofs(problem)
         self.crashes: dict[str, str] = {}
-        self.net: Solution | None = None
-        self.net_bytes = 0
-        is_free = may_spill(problem) and problem.spill_allowance_bytes is None
-        self.has_net = not is_free or solver != DEFAULT_SOLVER
         self.lifetimes: PossibleLifetimes | None = None
         self.nearest: Solution | None = None
         self.untidied: Solution | None = None
@@ -178,7 +172,7 @@ class _Rounds:
         self.bound_beside(solution)
         if solution.device_of is None:
             is_open = solution.status is not Status.INFEASIBLE
-            if is_open and (self.search_along_orders(None) or self.spill_more()):
+            if is_open and self.search_along_orders(None):
                 return
             self.loosen(solution)
             return
@@ -194,11 +188,6 @@ class _Rounds:
             return
         self.last = solution
         if self.begin_at(solution):
-            return
-        is_other = self.given.objective != "transfer"  # the rounds for the least transfer tried
-        tried = is_other or self.searches_left < SCHEDULE.most_searches
-        must_spill = bool(spilled_ops(self.given, hint)) or tried
-        if must_spill and self.spill_more():
             return
         self.tightened = tighten(
             self.tightened, solution.device_of, self.overruns, cautious=self.loosened > 0
@@ -232,34 +221,22 @@ class _Rounds:
         """A placement that fits; of layers dealt out and another that is as good, that one."""
         _LOG.debug("a placement that fits: %s", solution.value)
         is_known = self.best is not None and self.best is not self.untidied
-        self.best = better(self.best, solution) if is_known else better(solution, self.best)
+        both = (self.best, solution) if is_known else (solution, self.best)
+        self.best = better(*both)
         self.finished = self.is_counted() or solution.value == solution.lower_bound
 
-    def find_net(self) -> None:
-        """The host alone, predicted once."""
-        if self.has_net:
+    def try_host(self) -> None:
+        """Takes all on the host, where it may be there and fits, if it costs less than whatever is
+        known to fit: no search need have come by it."""
+        if self.solver != DEFAULT_SOLVER or self.infeasible is not None:
             return
-        self.has_net = True
         device_of = on_host(self.given, None if self.last is None else self.last.device_of)
-        peaks = self.predict(device_of)
-        self.net_bytes = peaks[self.given.host].peak_bytes
-        caps = self.given.capacity_bytes
-        if all(peak.peak_bytes <= cap for peak, cap in zip(peaks, caps, strict=True)):
-            self.net = host_alone(self.given, device_of)
-
-    def spill_more(self) -> bool:
-        """Whether a placement that fits is found, if there was none, when the host takes less and
-        less than all."""
-        if self.best is not None:
-            return False
-        self.find_net()
-        if self.net is None or self.find_lifetimes is None:
-            return False
-        for size in host_memories(self.given, self.net_bytes):
-            known = None if self.best is None else self.best.device_of
-            if not self.search_with(size, SCHEDULE.spilling_share, known):
-                break
-        return self.best is not None
+        value = value_of(self.given, device_of)
+        is_dearer = self.value is not None and value >= self.value
+        if is_dearer or score(replace(self.given, live_bytes=()), device_of).violations:
+            return
+        if not self.predict.overruns(device_of):
+            self.best = Solution(status=Status.FEASIBLE, device_of=device_of, value=value)
 
     def searches_orders(self) -> bool:
         """Whether a search by what devices hold may come."""
@@ -273,43 +250,21 @@ class _Rounds:
         if self.find_lifetimes is None or not self.searches_orders():
             return False
         self.searches_left -= 1
-        is_last = self.has_net or self.best is not None
-        share = SCHEDULE.orders_share if is_last else SCHEDULE.unspilled_orders_share
-        return self.search_with(None, share, hint, known)
-
-    def search_with(
-        self,
-        host_bytes: int | None,
-        share: float,
-        hint: Sequence[int] | None = None,
-        known: Sequence[Sequence[int]] = (),
-    ) -> bool:
-        """Whether a search by what devices hold finds what fits in a share of the time; see
-        :func:`~placer.solving.peaks.solver.solve_along_orders`."""
-        assert self.find_lifetimes is not None
-
         left = self.seconds_left()
         if self.best is not None and self.best is self.untidied:
             # for tidying it, if nothing is better
             left -= min(self.predict.longest_seconds, SCHEDULE.tidying_share * left)
         if self.lifetimes is None:
             self.lifetimes = self.find_lifetimes()
-        given, best = self.given, self.best
-        if host_bytes is not None and given.objective != "transfer":
-            # anything that fits is looked for: what sends less holds less
-            given = replace(given, objective="transfer")
-            if best is not None and best.device_of is not None:
-                best = replace(best, value=value_of(given, best.device_of))
         found = solve_along_orders(
-            given,
+            self.given,
             self.lifetimes,
             self.predict.bytes_over,
             self.parameters,
-            clock.monotonic() + self.parameters.share(share) * left,
+            clock.monotonic() + self.parameters.share(SCHEDULE.orders_share) * left,
             hint,
-            least_bytes=0.0 if host_bytes is not None else self.proofs.least_bytes(),
-            host_bytes=host_bytes,
-            best=best,
+            least_bytes=self.proofs.least_bytes(),
+            best=self.best,
             known=known,
             is_once=self.spreads and self.given.objective == "transfer",
             judging_seconds=self.predict.longest_seconds,
@@ -369,9 +324,6 @@ class _Rounds:
         self.note_crash(solution)
         if self.is_exact() and solution.status is not Status.INFEASIBLE:
             self.proofs.solutions.append(solution)
-        allowance = solution.spill_allowance_bytes
-        if allowance is not None and allowance > self.given.asked_spill_bytes():
-            self.tightened = replace(self.tightened, spill_allowance_bytes=allowance)
         return solution
 
     def note_crash(self, found: Solution) -> None:
@@ -403,8 +355,6 @@ class _Rounds:
         if rounds.best is not None and rounds.best.device_of is not None:
             value = value_of(self.given, rounds.best.device_of)
             self.best = replace(rounds.best, status=Status.FEASIBLE, value=value, lower_bound=None)
-            if not spilled_ops(self.given, rounds.best.device_of):
-                self.tightened = replace(self.tightened, spill="never")
 
     def try_baselines(self, share: float) -> None:
         """For another objective than transfer: the baselines that are better than the best so far,
@@ -500,12 +450,7 @@ class _Rounds:
         )
 
     def loosen(self, solution: Solution) -> None:
-        """No placement: end, or retry with half of what was reserved, at last with nothing; first
-        with a larger spill allowance."""
-        given = self.given.spill_allowance_bytes
-        if self.tightened.spill_allowance_bytes != given:
-            self.tightened = replace(self.tightened, spill_allowance_bytes=given)
-            return
+        """No placement: end, or retry with half of what was reserved, at last with nothing."""
         if self.is_exact():
             self.finished = True
             if solution.status is Status.INFEASIBLE:
@@ -525,6 +470,7 @@ class _Rounds:
         told of, whichever round it was in."""
         if self.best is not None:
             self.best = self.tidied(self.best)  # while there is time
+        self.try_host()
         self.proofs.end(wait=self.value is not None and self.value > self.proofs.least_bytes())
         found = self.found()
         return replace(
@@ -540,16 +486,13 @@ class _Rounds:
             return self.proofs.proven(self.best)
         if self.infeasible is not None:
             return self.infeasible
-        self.find_net()
-        if self.net is not None:
-            return self.proofs.proven(self.net)
         self.take_nearest()
         if self.last is None:
             return self.proofs.solutions[-1] if self.proofs.solutions else _UNKNOWN
         return replace(
             self.last,
             status=Status.UNKNOWN,
-            lower_bound=self.proofs.bound_for(self.last),
+            lower_bound=self.proofs.bound(),
             warnings=(*self.last.warnings, *overrun_warnings(self.given, self.overruns)),
             conflict=overrun_conflict(self.given, self.overruns),
         )
@@ -566,6 +509,13 @@ class _Rounds:
 
         if self.last is None or above(overruns) < above(self.overruns):
             self.last, self.overruns = self.nearest, overruns
+
+
+def better(known: Solution | None, found: Solution | None) -> Solution | None:
+    """The one that costs less, else the first."""
+    if known is None or found is None:
+        return known or found
+    return min(known, found, key=lambda solution: solution.value or 0)
 
 
 _UNKNOWN = Solution(status=Status.UNKNOWN)

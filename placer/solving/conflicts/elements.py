@@ -57,7 +57,7 @@ class Elements:
             self.unconfined[op, list(problem.unconfined.get(op, allowed))] = True
         self.pinned = np.zeros(ops, dtype=bool)
         for request in problem.requests:
-            self.pinned[list(request.ops)] |= request.kind == PIN
+            self.pinned[list(request.ops)] |= request.kind in (PIN, DEVICE_STRING)
         self.spillable = self._spillable()
         forbids_spilling = problem.spill == "never" and self.spillable.any()
         self.all = (
@@ -68,7 +68,7 @@ class Elements:
         )
 
     def _spillable(self) -> Any:
-        """Ops that the host may take by spilling, if that is allowed and no pin holds them."""
+        """Ops that the host may take by spilling, if that is allowed and no request holds them."""
         problem = self.problem
         pinned_groups = {problem.group[op] for op in np.flatnonzero(self.pinned)}
         is_held = [group in pinned_groups for group in problem.group]
@@ -128,7 +128,7 @@ class Elements:
             ops = list(request.ops)
             if request.kind in (PIN, DEVICE_STRING):
                 devices[ops] &= np.isin(np.arange(devices.shape[1]), request.devices)
-                spills[ops] &= (request.kind != PIN) & ~self.pinned[ops]
+                spills[ops] = False
         devices[:, self.problem.host] |= spills
         return devices
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Protocol
 
-from placer.prediction.scoring import busy_seconds, cost, score, transfer_bytes
+from placer.prediction.scoring import busy_seconds, cost, transfer_bytes
 from placer.prediction.times.step_time import longest_step_seconds
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.process import clock
@@ -38,15 +38,6 @@ class Objective(SearchProblem, Protocol):
         ...
 
 
-def spilled_ops(problem: PlacementProblem, device_of: Sequence[int]) -> list[int]:
-    """The ops on the host that would be allowed elsewhere only."""
-    return [
-        op
-        for op, device in enumerate(device_of)
-        if device == problem.host and device not in problem.allowed[op]
-    ]
-
-
 def value_of(problem: PlacementProblem, device_of: Sequence[int]) -> float:
     """What the objective of ``problem`` says of a placement, by the scorer."""
     if problem.objective == "step-time":
@@ -64,12 +55,8 @@ def refine(
     feasible: Solution,
     hint: Sequence[int] | None,
 ) -> Solution:
-    """The best placement until ``deadline`` (of ``clock.monotonic()``), begun at ``feasible``: one
-    that keeps all limits and says what has to be spilled.
-
-    Where something is spilled, no bound is claimed; where nothing is, it is of the placements in
-    which nothing is, whatever ``feasible`` was allowed.
-    """
+    """The best placement until ``deadline`` (of ``clock.monotonic()``), begun at ``feasible``: that
+    keeps all limits."""
     assert feasible.device_of is not None
     units = objective.units
     starts = [units.project(feasible.device_of)]
@@ -78,7 +65,7 @@ def refine(
     start = min(starts, key=objective.value)
     seconds = max(0.0, deadline - clock.monotonic())
     found = search_in_child(objective.search, objective, [start], parameters, seconds)
-    # the best by the scorer; among those alike, the one that transfers least
+    # the best by the scorer; among those alike, the one that sends least
     placements = dict.fromkeys([*starts, *([] if found.device_of is None else [found.device_of])])
     values = {each: value_of(problem, units.expand(each)) for each in placements}
     most = min(values.values()) * (1.0 + objective.alike_share)
@@ -86,18 +73,14 @@ def refine(
     best = min(alike, key=lambda each: (transfer_bytes(problem, units.expand(each)), values[each]))
     device_of, value = units.expand(best), values[best]
     # what is proven of it
-    spills = spilled_ops(problem, feasible.device_of)
-    bound = None if spills else max(found.lower_bound or 0.0, objective.least()) or None
+    bound = max(found.lower_bound or 0.0, objective.least()) or None
     is_optimal = bound is not None and bound >= value * (1.0 - _OPTIMAL_GAP)
-    allowance = feasible.spill_allowance_bytes if spills else problem.asked_spill_bytes()
     return replace(
         feasible,
-        spill_allowance_bytes=allowance,
         status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
         device_of=device_of,
         value=value,
         lower_bound=min(bound, value) if bound is not None else None,
-        spilled_bytes=score(problem, device_of).spilled_bytes,
         warnings=(*feasible.warnings, *found.warnings),
         is_cut=feasible.is_cut or found.is_cut,
     )

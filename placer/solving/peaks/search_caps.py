@@ -32,12 +32,9 @@ class SearchCaps:
     much it is predicted to be above its cap; together with the cap they tell the gap between both.
     """
 
-    def __init__(self, problem: PlacementProblem, host_bytes: int | None = None) -> None:
+    def __init__(self, problem: PlacementProblem) -> None:
         self.caps, self.others = problem.capacity_bytes, problem.beside_host
-        most = [int(_SCHEDULE.margin * cap) for cap in self.caps]
-        if host_bytes is not None:
-            most[problem.host] = min(most[problem.host], host_bytes)
-        self.most = self.now = tuple(most)
+        self.most = self.now = tuple(int(_SCHEDULE.margin * cap) for cap in self.caps)
         self.caution, self.lowered = 1.0, 0
         self.is_missed = False
 

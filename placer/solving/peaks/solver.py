@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
-from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.objectives.refining import spilled_ops, value_of
+from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.problem import PeakProblem
 from placer.solving.peaks.repair import repair
 from placer.solving.peaks.schedule import QUICK_SCHEDULE, SCHEDULE
@@ -19,11 +18,6 @@ from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.tidying import Overruns, tidy_within
-
-CONFINED = (
-    "spill_confined",
-    "the placement was compared with some of those that spill as much, not with all",
-)
 
 
 def solve_along_orders(
@@ -35,7 +29,6 @@ def solve_along_orders(
     hint: Sequence[int] | None,
     *,
     least_bytes: float = 0.0,
-    host_bytes: int | None = None,
     best: Solution | None = None,
     known: Sequence[Sequence[int]] = (),
     judging_seconds: float = 0.0,
@@ -45,11 +38,9 @@ def solve_along_orders(
     that was found until ``deadline`` (of ``clock.monotonic()``); ``None`` if there is none.  If a
     search crashed, the warning comes even without a placement.
 
-    What the ``hint`` spills may be spilled; with ``host_bytes``, anything that may, as long as the
-    host peaks at hardly more than that.  The search is over where a placement transfers
-    ``least_bytes``, what is proven to be the least.  ``best`` is known to keep the caps, of the
-    others ``known`` it is not.  A prediction takes ``judging_seconds``, or what it turns out to.
-    Where ``is_once``, what fits first is the answer.
+    The search is over where a placement costs ``least_bytes``, what is proven to be the least.
+    ``best`` is known to keep the caps, of the others ``known`` it is not.  A prediction takes
+    ``judging_seconds``, or what it turns out to.  Where ``is_once``, what fits first is the answer.
 
     Where the prediction is above a cap, what it says beyond what the search counted there (the gaps
     of an allocator, say) is taken off that cap, and the next search stays near the placement that
@@ -57,8 +48,8 @@ def solve_along_orders(
     """
     schedule = QUICK_SCHEDULE if is_once or problem.objective != "transfer" else SCHEDULE
     starts = [*([] if hint is None else [hint]), *known]
-    caps = SearchCaps(problem, host_bytes)
-    peaks = to_search(problem, lifetimes, caps.most, starts, spills_more=host_bytes is not None)
+    caps = SearchCaps(problem)
+    peaks = to_search(problem, lifetimes, caps.most)
     if not all(peaks.units.allowed):
         return None
     peaks = replace(peaks, least_bytes=least_bytes)
@@ -67,7 +58,7 @@ def solve_along_orders(
     tries.judging_seconds = judging_seconds
     if is_once or (parameters.work_limit is None and tries.is_late(schedule.few_judged)):
         tries.reserve_gaps(hint)
-    is_first = is_once or host_bytes is not None or parameters.work_limit is not None
+    is_first = is_once or parameters.work_limit is not None
     share = parameters.share(schedule.first_share)
     least_seconds = schedule.first_seconds + schedule.first_judged * judging_seconds
     search, is_cut = SEARCHES[problem.objective], False
@@ -184,16 +175,11 @@ class _Tries:
         else:
             overruns = self.judge(device_of)
         above = sum(over for over in overruns if over > 0)
-        scored = score(replace(problem, live_bytes=()), device_of)
         solution = Solution(
             status=Status.UNKNOWN if above else Status.FEASIBLE,
             device_of=device_of,
             value=value_of(problem, device_of),
-            spilled_bytes=scored.spilled_bytes,
-            warnings=(
-                *found.warnings,
-                *([CONFINED] if spilled_ops(problem, device_of) else []),
-            ),
+            warnings=found.warnings,
         )
         if not above:
             self._keep(solution)

@@ -38,6 +38,40 @@ def relax(problem: UnitProblem, known: Sequence[int], loss: float) -> UnitProble
     return _without_sand(contracted)
 
 
+def with_one_accelerator(problem: UnitProblem) -> UnitProblem:
+    """The problem of two devices in which all but the host are one, with their capacities added:
+    device 0 is that one, 1 the host.  No placement costs more there: nothing is sent between
+    accelerators, and every unit costs what it does on the best of them."""
+    others = [device for device in range(problem.device_count) if device != problem.host]
+
+    def merged(devices: Sequence[int]) -> tuple[int, ...]:
+        on_one = any(device != problem.host for device in devices)
+        return (*([0] if on_one else []), *([1] if problem.host in devices else []))
+
+    def least(costs: Sequence[int], devices: Sequence[int]) -> tuple[int, int]:
+        able = [device for device in devices if device != problem.host] or others
+        return min(costs[device] for device in able), costs[problem.host]
+
+    units = zip(problem.cost, problem.allowed, strict=True)
+    return replace(
+        problem,
+        device_count=2,
+        host=1,
+        allowed=tuple(merged(devices) for devices in problem.allowed),
+        rows=tuple(
+            replace(
+                row,
+                capacity=(
+                    sum(row.capacity[device] for device in others),
+                    row.capacity[problem.host],
+                ),
+            )
+            for row in problem.rows
+        ),
+        cost=tuple(least(costs, devices) for costs, devices in units),
+    )
+
+
 def largest_quantum(problem: UnitProblem, known: Sequence[int], loss: float) -> int:
     """The largest cost that all costs can be rounded down to multiples of, so that ``known``
     loses at most the share ``loss`` of its own; one if there is none."""

@@ -1,7 +1,7 @@
 """The placement problem as every search sees it: units, nets and rows.
 
 A unit is a set of ops that share a device, a net a tensor between units, a row one memory limit
-per device (a moment of the step, or the budget of spilling).
+per device (a moment of the step).
 """
 
 from __future__ import annotations
@@ -107,35 +107,15 @@ class UnitProblem:
         return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpillRules:
-    """What the host may take.
-
-    ``budget_bytes`` is the spill allowance (``None``: no limit); ``minimise`` asks for the least
-    spilled bytes (``spill_bytes`` of the problem) instead of the least transfer.  Only the groups
-    of ``candidates`` (op numbers; ``None``: all) may spill.
-    """
-
-    budget_bytes: int | None = None
-    minimise: bool = False
-    candidates: frozenset[int] | None = None
-
-
-def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) -> UnitProblem:
-    """One unit per group; with ``spill``, spillable groups may use the host too."""
+def reduce_to_units(problem: PlacementProblem) -> UnitProblem:
+    """One unit per group."""
     unit_of = numbered(problem.group)
     count = max(unit_of, default=-1) + 1
-    allowed = _allowed(problem, unit_of, count, spill)
-    spilled = _spill_bytes(problem, unit_of, count)
-    rows = _memory_rows(problem, unit_of, count)
-    if spill is not None and spill.budget_bytes is not None:
-        rows += _budget_rows(problem, spilled, allowed, spill.budget_bytes)
-    clipped = tuple(map(_clip, rows))
-    minimise_spill = spill is not None and spill.minimise
+    clipped = tuple(map(_clip, _memory_rows(problem, unit_of, count)))
     units = UnitProblem(
         device_count=len(problem.device_names),
         host=problem.host,
-        allowed=with_room(clipped, allowed),
+        allowed=with_room(clipped, _allowed(problem, unit_of, count)),
         nets=(),
         rows=clipped,
         cost=_costs(problem, unit_of, count),
@@ -143,9 +123,6 @@ def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) 
         anchor=_first_ops(unit_of),
         ties=_ties(problem, unit_of),
     )
-    if minimise_spill:
-        on_host = [device == problem.host for device in range(units.device_count)]
-        return replace(units, cost=tuple(tuple(size * on for on in on_host) for size in spilled))
     if problem.fetched:
         units, unit_of = _with_outside(units), (*unit_of, count)
     return replace(units, nets=merge_nets(_messages(problem), unit_of))
@@ -228,24 +205,13 @@ def _ties(problem: PlacementProblem, unit_of: Sequence[int]) -> tuple[tuple[int,
     return tuple(dict.fromkeys((a, b) for a, b in pairs if a != b))
 
 
-def _allowed(
-    problem: PlacementProblem, unit_of: Sequence[int], count: int, spill: SpillRules | None
-) -> list[set[int]]:
-    everywhere = set(range(len(problem.device_names)))
-    allowed = [set(everywhere) for _ in range(count)]
-    for op, unit in enumerate(unit_of):
-        may_spill = spill is not None and (spill.candidates is None or op in spill.candidates)
-        extra = {problem.host} if may_spill and problem.spillable[op] else set()
-        allowed[unit] &= {*problem.allowed[op], *extra}
+def _allowed(problem: PlacementProblem, unit_of: Sequence[int], count: int) -> list[set[int]]:
+    """Where all ops of each unit may be."""
+    allowed = [set(range(len(problem.device_names))) for _ in range(count)]
+    for op, (unit, devices) in enumerate(zip(unit_of, problem.allowed, strict=True)):
+        is_open = problem.may_use(op, problem.host)
+        allowed[unit] &= {*devices, problem.host} if is_open else set(devices)
     return allowed
-
-
-def _spill_bytes(problem: PlacementProblem, unit_of: Sequence[int], count: int) -> list[int]:
-    """Per unit, what it takes of the spill allowance when it is on the host."""
-    spilled = [0] * count
-    for unit, size in zip(unit_of, problem.spill_bytes(), strict=True):
-        spilled[unit] += size
-    return spilled
 
 
 def _memory_rows(problem: PlacementProblem, unit_of: Sequence[int], count: int) -> list[Row]:
@@ -263,29 +229,6 @@ def _memory_rows(problem: PlacementProblem, unit_of: Sequence[int], count: int) 
             weights[unit_of[op]] += size
         rows.append(Row(weights=tuple(weights), capacity=usable))
     return list(dict.fromkeys(rows))
-
-
-def _budget_rows(
-    problem: PlacementProblem,
-    spilled: Sequence[int],
-    allowed: Sequence[set[int]],
-    budget_bytes: int,
-) -> list[Row]:
-    """What is left of the budget for the units that may be on the host or elsewhere; what alone
-    takes more than that loses the host in ``allowed``.  No row if that leaves none."""
-    left = budget_bytes - sum(
-        size for size, devices in zip(spilled, allowed, strict=True) if devices == {problem.host}
-    )
-    for size, devices in zip(spilled, allowed, strict=True):
-        if size > left and len(devices) > 1:
-            devices.discard(problem.host)
-    weights = tuple(
-        size if problem.host in devices and len(devices) > 1 else 0
-        for size, devices in zip(spilled, allowed, strict=True)
-    )
-    capacity = [sum(weights)] * len(problem.device_names)
-    capacity[problem.host] = left
-    return [Row(weights=weights, capacity=tuple(capacity))] if any(weights) or left < 0 else []
 
 
 def _clip(row: Row) -> Row:

@@ -15,10 +15,6 @@ class TransferSchedule:
     least_child_seconds: float = 1.0  # in which it can start and find anything
     most_reserved_share: float = 0.1  # for expanding and judging what was found
 
-    # spilling
-    slack_percent: int = 10  # how much more than the least may be spilled for less transfer
-    least_spill_share: float = 0.4  # for the least that has to be spilled
-
     # minimum cuts on two devices
     first_cuts_share: float = 0.1  # before the heuristic search
     cuts_share: float = 0.4  # after it

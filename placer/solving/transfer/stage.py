@@ -1,8 +1,4 @@
-"""The best placement under one set of rules about the host: one stage of a solve.
-
-The rules are, as far as need be one after the other: nothing spills; as little as can be spills;
-the least transfer while hardly more spills than that.
-"""
+"""The best placement under the limits: what is reduced and tried before the solver process."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from placer.problem.placement_problem import ProblemTensor
+from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.solving.conflicts.packing import have_room
 from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child
@@ -63,6 +59,21 @@ def solve_stage(
         start, *known = map(problem.project, known)
     found = _search(problem, start, known, parameters, deadline)
     return replace(found, is_cut=found.is_cut or is_cut)
+
+
+def on_host(problem: PlacementProblem, near: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The placement with all on the host that may be there, the rest as in ``near`` or on the first
+    device allowed."""
+    first = near or [allowed[0] if allowed else problem.host for allowed in problem.allowed]
+    members: dict[int, list[int]] = {}
+    for op, group in enumerate(problem.group):
+        members.setdefault(group, []).append(op)
+    device_of = list(first)
+    for ops in members.values():
+        if all(problem.may_use(op, problem.host) for op in ops):
+            for op in ops:
+                device_of[op] = problem.host
+    return tuple(device_of)
 
 
 def _is_fixed(problem: UnitProblem) -> bool:

@@ -19,7 +19,7 @@ from placer.solving.bounds.device_sets import bound_by_sets
 from placer.solving.process.cp_sat_run import cp_sat_solver, run_cp_sat
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
 from placer.solving.reduction.contraction import contract
-from placer.solving.reduction.relaxation import relax
+from placer.solving.reduction.relaxation import relax, with_one_accelerator
 from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.solution import Status
 from placer.solving.transfer.cp_sat import PlacementModel
@@ -41,9 +41,11 @@ def search_transfer(
     devices that it takes, a heuristic search and simpler problems, then CP-SAT from the best on
     what it leaves to decide."""
     problem = problem.alone()
-    # two devices: minimum cuts, before and after the search
+    # two devices: minimum cuts, before and after the search; more: accelerators as one
     known = _best_known(problem, hints, best)
     if _proves_by_cuts(problem, known, best, effort, SCHEDULE.first_cuts_share):
+        return
+    if _proves_with_one_accelerator(problem, known, best, effort):
         return
     # many units: a heuristic search, bounds from the devices that it takes and simpler problems
     if problem.unit_count > SCHEDULE.least_searched_units:
@@ -133,6 +135,39 @@ def _proves_by_cuts(
             best.raise_bound,
         )
         search.run(effort.until(share), effort.work_limit)
+    return _note_optimum(problem, _best_known(problem, [known], best), best)
+
+
+def _proves_with_one_accelerator(
+    problem: UnitProblem,
+    known: Sequence[int] | None,
+    best: BestSoFar,
+    effort: Effort,
+) -> bool:
+    """Raises the bound to what minimum cuts prove where all accelerators are one; what fits on one
+    of them is a placement.  Gives whether the best placement is then proven to be the optimum."""
+    if problem.device_count <= 2 or known is None:
+        return False
+    one = with_one_accelerator(problem)
+    others = [device for device in range(problem.device_count) if device != problem.host]
+
+    def keep(sides: Sequence[int]) -> None:
+        for device in others:
+            placed = [device if side == 0 else problem.host for side in sides]
+            if problem.is_feasible(placed):
+                best.keep(placed)
+                return
+
+    sides = [int(device == problem.host) for device in known]
+    smaller = contract(one, one.value(sides))
+    with contextlib.suppress(OverflowError):
+        search = BranchAndBound(
+            smaller,
+            smaller.project(sides),
+            lambda units: keep(smaller.expand(units)),
+            best.raise_bound,
+        )
+        search.run(effort.until(SCHEDULE.first_cuts_share), effort.work_limit)
     return _note_optimum(problem, _best_known(problem, [known], best), best)
 
 

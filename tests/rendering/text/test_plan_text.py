@@ -23,7 +23,7 @@ SavedModel · signature serving_default · batch 32 · 4 ops
 
 Placement
   status     OPTIMAL (proven best)
-  transfer   3.00 MiB, lower bound 3.00 MiB, gap 0.0%
+  cost       3.00 MiB, lower bound 3.00 MiB, gap 0.0%
   transfers  1 data 3.00 MiB, 1 feed 1.00 KiB, 1 fetch 128 B, 1 control 4 B
   step       4.10 ms predicted; critical path 4.00 ms, busiest device with its
              transfers 2.00 ms
@@ -123,18 +123,22 @@ def test_spilled_bytes_get_a_column_where_there_are_any():
     assert "Spilled" not in render_plan(small_plan())
 
 
-def test_a_proof_names_the_spill_allowance_that_it_is_about():
-    """What is on the host of what was allowed, and "proven best" within that; without any, nothing
-    of it."""
-    taken = {"spill_footprint_bytes": 7 << 20, "spill_allowance_bytes": 8 << 20}
-    text = render_plan(small_plan(solver=replace(small_plan().solver, **taken)))
-    assert "OPTIMAL (proven best within the spill allowance)" in text
-    assert "a footprint of 7.00 MiB of ops with a GPU kernel is on the host" in text
-    assert "allowance 8.00 MiB" in text
-    none = {"spill_footprint_bytes": 0, "spill_allowance_bytes": 0}
-    text = render_plan(small_plan(solver=replace(small_plan().solver, **none)))
-    assert "OPTIMAL (proven best)" in text
-    assert "allowance" not in text
+def test_a_cost_is_told_in_parts():
+    """What is sent, in how many messages, and how much longer ops take where they are."""
+    metrics = replace(small_plan().metrics, sent_bytes=260 << 10, messages=9, slower_seconds=41e-6)
+    text = render_plan(small_plan(metrics=metrics), width=200)
+    assert "of which   sends 260 KiB in 9 messages; ops take 41.0 µs longer where they are" in text
+    text = render_plan(small_plan(metrics=replace(metrics, messages=1, slower_seconds=0.0)))
+    assert "sends 260 KiB in 1 message\n" in text
+
+
+def test_all_on_the_host_is_said_beside_the_status():
+    """It stands under the status, and is not told again among the warnings."""
+    message = "everything is on CPU:0"
+    plan = small_plan(warnings=(PlanWarning(code="all_on_host", message=message),))
+    text = render_plan(plan)
+    assert text.count(message) == 1
+    assert text.index(message) < text.index("transfers")
 
 
 def test_what_is_found_is_not_green():

@@ -283,56 +283,6 @@ def test_what_the_second_round_comes_to_may_be_above_a_cap(
     assert searched[:1] == ([(frugal, [fast])] if is_searched else [])
 
 
-@pytest.mark.parametrize("objective", ["transfer", "step-time", "throughput"])
-def test_what_spills_more_is_found_for_every_objective(
-    monkeypatch: pytest.MonkeyPatch, objective: str
-) -> None:
-    """Rounds come to what is above a cap, the host alone fits: searches that let more spill go by
-    transfer, and what they come to is worth what the objective says."""
-    problem = replace(
-        problem_of(resident=[2] * 4, tensors=[(0, [1], 5), (2, [3], 5)], capacity=[9, 9]),
-        host=1,
-        objective=objective,
-        spill="auto",
-        allowed=((0,),) * 4,
-        spillable=(True,) * 4,
-        seconds=((1.0, 3.0),) * 4,
-        bandwidth=((5.0, 5.0),) * 2,
-        latency=((0.0, 0.0),) * 2,
-    )
-    spilled = (0, 0, 1, 1)
-    asked: list[str] = []
-
-    def solve(problem: PlacementProblem, *_: object, solver: str, **__: object) -> Solution:
-        if solver != DEFAULT_SOLVER:
-            return Solution(status=Status.UNKNOWN)
-        return Solution(status=Status.FEASIBLE, device_of=(0,) * 4, value=0.0)
-
-    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
-        held = [10 if device_of.count(0) == 4 else 1, 9]
-        return [DevicePeak(peak_bytes=size, moment={0: 1}) for size in held]
-
-    def search(given: PlacementProblem, *_: object, **more: object) -> Solution | None:
-        if more["host_bytes"] is None:
-            return None
-        asked.append(given.objective)
-        if len(asked) == 1 and objective != "transfer":
-            return None  # of the rounds for the least transfer, which come first
-        return Solution(status=Status.FEASIBLE, device_of=spilled, value=0.0)
-
-    monkeypatch.setattr(tightening, "solve", solve)
-    monkeypatch.setattr(tightening, "solve_along_orders", search)
-    solution = solve_under_peaks(
-        problem,
-        find_peaks,
-        replace(QUICK, time_limit_seconds=4.0),
-        find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1),
-    )
-    assert set(asked) == {"transfer"}
-    assert solution.device_of == spilled
-    assert solution.value == value_of(problem, spilled)
-
-
 def test_what_is_reserved_on_one_device_is_half_reserved_on_its_likes() -> None:
     """Of three devices of 16 bytes one has 8 reserved: it keeps a quarter of its capacity, the
     others get half of that at least; one of 5 bytes and the host keep what they had."""
@@ -612,4 +562,4 @@ def test_the_same_placement_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> N
         find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1),
     )
     assert solution.status is Status.UNKNOWN
-    assert judged == [stages]
+    assert judged.count(stages) == 1

@@ -38,13 +38,13 @@ def with_requests(problem: PlacementProblem, seed: int) -> PlacementProblem:
             continue
         where = tuple(sorted(rng.sample(devices, 1 if kind == PIN else 2)))
         requests.append(Request(name=f"r{number}", kind=kind, ops=some, devices=where))
-        pinned |= set(some) if kind == PIN else set()
+        pinned |= set(some)
         for op in some:
             free[op] |= set(where)
             allowed[op] &= set(where)
     held = {group[op] for op in pinned}
-    for request in requests:  # kernels let a group follow what is pinned in it
-        for mate in ops if request.kind == PIN else ():
+    for request in requests:  # kernels let a group follow what is held in it
+        for mate in ops:
             if group[mate] in {group[op] for op in request.ops}:
                 free[mate] |= set(request.devices)
     return replace(
@@ -61,7 +61,7 @@ def with_requests(problem: PlacementProblem, seed: int) -> PlacementProblem:
 
 def placements(problem: PlacementProblem) -> Iterator[tuple[tuple[int, ...], set[int]]]:
     """Every placement that kernels permit, with the ops that are on the host by spilling."""
-    held = {problem.group[op] for r in problem.requests if r.kind == PIN for op in r.ops}
+    held = {problem.group[op] for r in problem.requests for op in r.ops}
     spillable = [
         may or group in held for may, group in zip(problem.spillable, problem.group, strict=True)
     ]
@@ -102,10 +102,8 @@ def _broken(
         widths = problem.working_set_bytes or (0,) * len(at)
         if peak > capacity or any(widths[op] > capacity for op in here):
             yield CAP, device
-    pinned = {op for r in problem.requests if r.kind == PIN for op in r.ops}
     for number, request in enumerate(problem.requests):
-        exempt = set() if request.kind == PIN else spilled - pinned
-        astray = any(at[op] not in request.devices and op not in exempt for op in request.ops)
+        astray = any(at[op] not in request.devices for op in request.ops)
         if astray or any(len({at[op] for op in group}) > 1 for group in request.groups):
             yield "request", number
     own = problem.colocation or problem.group

@@ -144,6 +144,7 @@ def test_segments_are_cut_where_least_crosses(seed: int) -> None:
                    if rng.random() < 0.4), *(f"op{a}" for a in range(count)),
                  bytes={f"op{a}": 4 * rng.randint(1, 9) for a in range(count)})  # fmt: skip
     problem = problem_of(graph, draw_costs(graph), "3xGPU:1GiB")
+    problem = replace(problem, message_bytes=0, fetched=())
     arrays = transfer_arrays(reduce_to_units(problem))
     order = np.array(rng.sample(range(count), count), np.int64)
     starts = np.sort(np.array([[rng.randint(0, 2) for _ in range(count + 1)] for _ in range(3)]))

@@ -16,13 +16,12 @@ HOST_CAP = 50_000
 MOST = int(0.998 * CAP)
 
 
-def caps_of(host_bytes: int | None = None) -> SearchCaps:
+def caps_of() -> SearchCaps:
     """Two devices beside a host."""
     return SearchCaps(
         problem_of(
             resident=[1], tensors=[], capacity=[CAP, CAP, HOST_CAP], allowed=[[0, 1]], host=2
         ),
-        host_bytes,
     )
 
 
@@ -33,7 +32,6 @@ def above(counted: Sequence[int], needs: Sequence[int]) -> tuple[list[int], list
 
 def test_at_first_hardly_anything_is_off() -> None:
     assert caps_of().now == (MOST, MOST, int(0.998 * HOST_CAP))
-    assert caps_of(host_bytes=700).now == (MOST, MOST, 700)
 
 
 def test_each_search_that_comes_out_above_a_cap_leaves_more() -> None:

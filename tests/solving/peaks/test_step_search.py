@@ -46,13 +46,7 @@ def timed_step(seed: int, most_ops: int = 7) -> tuple[StepPeaks, PlacementProble
 
 
 def searched(find_peaks: StepPeaks, problem: PlacementProblem) -> StepPeakProblem:
-    peaks = to_search(
-        problem,
-        find_peaks.possible_lifetimes(),
-        problem.capacity_bytes,
-        [],
-        spills_more=False,
-    )
+    peaks = to_search(problem, find_peaks.possible_lifetimes(), problem.capacity_bytes)
     assert isinstance(peaks, StepPeakProblem)
     return peaks
 

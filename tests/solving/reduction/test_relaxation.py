@@ -6,12 +6,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from small_problems import feasible_placements, problem_of, random_problem
+from small_problems import feasible_placements, problem_of, random_problem, with_costs
 
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.reduction import relaxation
 from placer.solving.reduction.relaxation import largest_quantum, relax
-from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
+from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
 
 
 def with_many_sizes(problem: PlacementProblem, seed: int) -> PlacementProblem:
@@ -38,7 +38,7 @@ def test_the_least_cost_of_the_simpler_problem_is_a_lower_bound(
     simpler = 0
     for seed in range(first_seed, first_seed + 500):
         problem = with_many_sizes(random_problem(seed, most_ops=6), seed)
-        units = reduce_to_units(problem, SpillRules(minimise=True) if seed % 5 == 0 else None)
+        units = reduce_to_units(with_costs(problem, seed) if seed % 5 == 0 else problem)
         placements = feasible_placements(units)
         if not placements:
             continue

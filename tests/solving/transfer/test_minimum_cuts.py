@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from searches_in_children import in_a_child
-from small_problems import feasible_placements, problem_of, random_problem
+from small_problems import feasible_placements, problem_of, random_problem, with_costs
 
-from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
+from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
 
 
 def branch(
@@ -31,7 +31,7 @@ def two_device_problems(count: int) -> list[tuple[UnitProblem, list[tuple[int, .
         sizes = [1, 7, 123_457] if seed % 3 else [10**6, 10**9 + 1, 10**12]
         tensors = (replace(t, bytes=t.bytes * rng.choice(sizes)) for t in problem.tensors)
         problem = replace(problem, tensors=tuple(tensors))
-        units = reduce_to_units(problem, SpillRules(minimise=True) if seed % 5 == 0 else None)
+        units = reduce_to_units(with_costs(problem, seed) if seed % 5 == 0 else problem)
         placements = feasible_placements(units) if units.device_count == 2 else []
         if placements:
             found.append((units, placements))

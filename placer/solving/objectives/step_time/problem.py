@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from placer.prediction.times.step_time import longest_step_seconds
@@ -15,8 +15,7 @@ from placer.solving.reduction.unit_problem import UnitProblem
 class StepProblem:
     """A placement problem with its units.
 
-    ``loads`` has the ``units`` with their streams; the groups of the ops ``spilled`` may use the
-    host too.
+    ``loads`` has the ``units`` with their streams.
     """
 
     search: ClassVar[str] = "placer.solving.objectives.step_time.search:search_steps"
@@ -24,9 +23,9 @@ class StepProblem:
     """What is gained by less is lost to what the problem leaves out, such as the way of results
     back to the host."""
 
-    def __init__(self, problem: PlacementProblem, spilled: Collection[int] = ()) -> None:
+    def __init__(self, problem: PlacementProblem) -> None:
         self.problem = problem
-        self.loads: LoadProblem = to_loads(problem, spilled)
+        self.loads: LoadProblem = to_loads(problem)
 
     @property
     def units(self) -> UnitProblem:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
+from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +104,13 @@ class LoadProblem:
         )
 
 
-def to_loads(problem: PlacementProblem, spilled: Collection[int] = ()) -> LoadProblem:
-    """One unit per group.  The groups of the ops ``spilled`` may use the host too.
+def to_loads(problem: PlacementProblem) -> LoadProblem:
+    """One unit per group.
 
     A control edge between units is a stream without bytes: TensorFlow sends a signal.
     """
     # what is fetched, and what slower work is worth, is no part of these seconds
-    bare = replace(problem, fetched=(), slower_bytes=())
-    units = reduce_to_units(bare, SpillRules(candidates=frozenset(spilled)))
+    units = reduce_to_units(replace(problem, fetched=(), slower_bytes=()))
     parallel = problem.parallel_ops or (1,) * units.device_count
     seconds = [[0.0] * units.device_count for _ in units.allowed]
     for times, unit in zip(problem.seconds, units.unit_of, strict=True):
