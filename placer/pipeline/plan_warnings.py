@@ -111,6 +111,12 @@ def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
             f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out "
             f"of memory; --max-memory or --reserve leaves more"
         )
+        parts = found.parts
+        if parts and max(parts.loading_bytes, parts.later_steps_bytes) <= device.usable_bytes:
+            message += (
+                f", and with TF_DISABLE_RZ_CHECK=1 (--red-zones off) the first step needs no more "
+                f"than later ones, {format_bytes(parts.later_steps_bytes)}"
+            )
         yield "need_over_cap", message, ()
 
 

@@ -45,7 +45,7 @@ def predict_placement(
     and a join that is released beside its first gradient.
     """
     known = _as_it_runs(workload, placement, edges, rewriting)
-    metrics = predict(*known, with_needs=with_needs)
+    metrics = predict(*known, with_needs=with_needs, with_parts=with_needs)
     return PredictedPlacement(
         placement=known[2],
         control_edges=tuple(edges),

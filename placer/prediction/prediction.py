@@ -17,9 +17,9 @@ from placer.prediction.orders.execution_orders import (
 )
 from placer.prediction.orders.needs import (
     needs_along,
+    parts_of_needs,
     requests_along,
     with_orders_ahead,
-    with_parts,
 )
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.collectives import ring_bytes
@@ -38,14 +38,15 @@ def predict(
     order: Sequence[str] | None = None,
     *,
     with_needs: bool = True,
+    with_parts: bool = False,
 ) -> Metrics:
     """The transfers, the memory of every device and the times of one step of ``graph``.
 
     ``placement`` maps every op to the name of a device of ``cluster``; memory is followed along
     ``order``, by default along the orders in which the executor may run, and what allocators are
-    asked for along those in which its threads may start ops; needs are left out where
-    ``with_needs`` is false.  Raises :class:`~placer.errors.UsageError` if placement or order do not
-    fit the graph.
+    asked for along those in which its threads may start ops.  Needs are left out where
+    ``with_needs`` is false, and divided into loading, first and later steps ``with_parts``.  Raises
+    :class:`~placer.errors.UsageError` if placement or order do not fit the graph.
     """
     host = cluster.host.name
     names = [device.name for device in cluster.devices]
@@ -71,7 +72,9 @@ def predict(
     else:
         peaks = peaks_along(step, orders)
     found = needs_along(step, requests, concurrent) if requests else {}
-    needs = with_parts(step, with_orders_ahead(step, found, ahead), requests) if requests else {}
+    needs = with_orders_ahead(step, found, ahead)
+    if with_parts:
+        needs = parts_of_needs(step, needs, requests)
     return Metrics(
         transfers=largest_first(transfers),
         timelines=step.timelines(typical_order(orders, peaks)),

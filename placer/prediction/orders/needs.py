@@ -25,6 +25,9 @@ two threads."""
 _MOST_OPS_WAITING = 10_000
 """It is followed how ops wait in graphs of so many: that takes seconds."""
 
+_WORST_ORDERS = 2
+"""Along so many orders it is followed what parts of a program need."""
+
 _STEPS = 3
 """So many steps of different orders follow each other where memory grows: what regions one adds
 stay, and the next one may not fit into them as well."""
@@ -148,7 +151,7 @@ def _waiting(
     return found
 
 
-def with_parts(
+def parts_of_needs(
     step: StepMemory,
     needs: Mapping[str, MemoryNeed],
     requests: Sequence[Mapping[str, Allocations]],
@@ -163,23 +166,23 @@ def with_parts(
 
 
 def _need_parts(step: StepMemory, need: MemoryNeed, asked: Sequence[Allocations]) -> NeedParts:
+    """Later steps are followed along the orders that need most in the whole."""
     high, near = need.need.high_bytes, need.need.expected_bytes
-    loading = find_need(asked[0].loading(), growth=False)
+    found = [find_need(a, growth=False, near=near) for a in asked]
+    worst = sorted(range(len(found)), key=lambda index: -found[index].need_bytes)[:_WORST_ORDERS]
     built, tuned = any(chunk < 0 for chunk in asked[0].kept), any(a.later for a in asked)
 
     def highest(found: Iterable[Allocations]) -> int:
         steps = [find_need(a.loaded(), growth=False, near=near).need_bytes for a in found]
         return min(range_of(steps, 0).high_bytes, high)
 
-    later = highest(a.in_step(1) for a in asked) if built or tuned else high
-    first = later
-    if tuned:
-        first = highest(asked) if built else high
-    worst = max((find_need(a, growth=False, near=near) for a in asked), key=lambda n: n.need_bytes)
-    name = step.layout.names[worst.peak_asker] if worst.peak_asker >= 0 else ""
+    later = highest(asked[index].in_step(1) for index in worst) if built or tuned else high
+    first = highest(asked[index] for index in worst) if built and tuned else high
+    asker = found[worst[0]].peak_asker
+    name = step.layout.names[asker] if asker >= 0 else ""
     return NeedParts(
-        loading_bytes=loading.need_bytes,
-        first_step_bytes=first,
+        loading_bytes=find_need(asked[0].loading(), growth=False).need_bytes,
+        first_step_bytes=first if tuned else later,
         later_steps_bytes=later,
         peak_op=step.owner.get(name, name),
     )
