@@ -5,16 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from placer.solving.compiled.arrays import Floats, Nets
-from placer.solving.compiled.neighbours import MOST_PINS
-
 Matrix = npt.NDArray[np.float64]
 
 MOST_UNITS = 400
 """Eigenvectors of a dense matrix of this size take a few hundredths of a second."""
 
 _NULL = 1e-9
-_LEAST_BYTES = 1e-9
 
 
 def slow_modes(weight: Matrix, count: int, *, within_parts: bool) -> Matrix:
@@ -36,21 +32,3 @@ def slow_modes(weight: Matrix, count: int, *, within_parts: bool) -> Matrix:
     # the largest entry is positive, so that rounding cannot turn an order round
     largest = modes[np.argmax(np.abs(modes), axis=0), np.arange(modes.shape[1])]
     return np.ascontiguousarray((modes * np.where(largest < 0.0, -1.0, 1.0)).T)
-
-
-def smooth(nets: Nets, position: Floats, rounds: int) -> Floats:
-    """Every unit moved to the mean of the nets that it shares with few others, the more bytes the
-    more, again and again (damped Jacobi iterations on the Laplacian)."""
-    sizes = np.diff(nets.pin_start)
-    numbers = np.arange(len(sizes))
-    net = np.concatenate((np.repeat(numbers, sizes), numbers))
-    pins = np.concatenate((nets.pins, nets.producer))
-    small = sizes[net] < MOST_PINS
-    net, pins = net[small], pins[small]
-    bytes_ = nets.bytes[net] + _LEAST_BYTES
-    degree = np.bincount(pins, bytes_, minlength=len(position))
-    for _ in range(rounds):
-        mean = np.bincount(net, position[pins], minlength=len(sizes)) / (sizes + 1)
-        total = np.bincount(pins, bytes_ * mean[net], minlength=len(position))
-        position = np.where(degree > 0.0, total / np.maximum(degree, _LEAST_BYTES), position)
-    return position
