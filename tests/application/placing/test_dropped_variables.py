@@ -9,6 +9,7 @@ import json
 
 import pytest
 import tensorflow as tf
+from extraction.reading.tower_models import save_session_model
 from fuzzing.warm_children import run_python
 
 import placer
@@ -94,14 +95,7 @@ def twice(tmp_path_factory):
 def session_model(request, tmp_path_factory):
     """A model as a session of TensorFlow 1 writes it, with an average that nothing reads."""
     folder = tmp_path_factory.mktemp("session") / "model"
-    with tf.Graph().as_default(), v1.Session() as session:
-        ids = v1.placeholder(tf.int64, [None], "ids")
-        table = v1.get_variable("table", [90, 8], use_resource=request.param)
-        w = v1.get_variable("w", [8, 4], use_resource=request.param)
-        v1.get_variable("average", [90, 8], use_resource=request.param)
-        y = tf.matmul(tf.gather(table, ids), w)
-        session.run(v1.global_variables_initializer())
-        v1.saved_model.simple_save(session, str(folder), {"ids": ids}, {"y": y})
+    save_session_model(folder, resources=request.param, rows=90, unused="average")
     return dropped_beside(folder)
 
 

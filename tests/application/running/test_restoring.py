@@ -10,6 +10,7 @@ import json
 
 import pytest
 import tensorflow as tf
+from extraction.reading.tower_models import Towers, save_session_model, save_towers
 from fuzzing.warm_children import run_python
 
 import placer
@@ -86,33 +87,17 @@ def run(code, *words):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-class Towers(tf.Module):
-    """Two towers, a second copy of one table, and the slots of the other."""
+class SeenTowers(Towers):
+    """With a table of TensorFlow's beside the variables."""
 
     def __init__(self):
-        super().__init__()
-        self.user = tf.Variable(tf.random.stateless_normal([50, 8], (0, 1)), name="user")
-        self.item = tf.Variable(tf.random.stateless_normal([90, 8], (0, 2)), name="item")
-        self.again = tf.Variable(self.user.read_value(), name="again")
-        self.slot = tf.Variable(tf.ones([50, 8]), name="slot")
+        super().__init__("again")
         self.seen = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
         self.seen.insert(tf.constant([7], tf.int64), tf.constant([70], tf.int64))
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="ids")])
-    def serve(self, ids):
+    def rows(self, ids):
         seven = self.seen.lookup(7 + 0 * tf.cast(ids, tf.int64))
-        return {"y": tf.gather(self.user, ids) + tf.cast(seven, tf.float32)[:, None]}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="ids")])
-    def embed(self, ids):
-        return {"y": tf.gather(self.item, ids)}
-
-    @tf.function(input_signature=[tf.TensorSpec([50, 8], tf.float32, name="gradient")])
-    def train(self, gradient):
-        tf.raw_ops.ResourceApplyMomentum(
-            var=self.user.handle, accum=self.slot.handle, lr=0.1, grad=gradient, momentum=0.9
-        )
-        return {"y": tf.reduce_sum(self.user)}
+        return super().rows(ids) + tf.cast(seven, tf.float32)[:, None]
 
 
 def placed_beside(folder, **asked):
@@ -124,9 +109,7 @@ def placed_beside(folder, **asked):
 @pytest.fixture(scope="module")
 def towers(tmp_path_factory):
     """A model of TensorFlow 2 with its table on GPU:1."""
-    folder, module = tmp_path_factory.mktemp("towers") / "model", Towers()
-    signatures = {"serving_default": module.serve, "embed": module.embed, "train": module.train}
-    tf.saved_model.save(module, str(folder), signatures)
+    folder = save_towers(tmp_path_factory.mktemp("towers") / "model", SeenTowers())
     return placed_beside(folder, pins={"*Gather*": "GPU:1"})
 
 
@@ -134,14 +117,7 @@ def towers(tmp_path_factory):
 def session_model(request, tmp_path_factory):
     """A model as a session of TensorFlow 1 writes it, its table on the host, w on GPU:1."""
     folder = tmp_path_factory.mktemp("session") / "model"
-    with tf.Graph().as_default(), v1.Session() as session:
-        ids = v1.placeholder(tf.int64, [None], "ids")
-        table = v1.get_variable("table", [50, 8], use_resource=request.param)
-        w = v1.get_variable("w", [8, 4], use_resource=request.param)
-        v1.get_variable("rest", [90, 8], use_resource=request.param)
-        y = tf.matmul(tf.gather(table, ids), w)
-        session.run(v1.global_variables_initializer())
-        v1.saved_model.simple_save(session, str(folder), {"ids": ids}, {"y": y})
+    save_session_model(folder, resources=request.param, unused="rest")
     return placed_beside(folder, pins={"table*": "CPU:0", "w*": "GPU:1"})
 
 

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import tensorflow as tf
+from extraction.reading.tower_models import Towers, save_session_model, save_towers
 
 from cost_models.clusters import parse_cluster
 from placer.errors import ModelError
@@ -19,54 +20,25 @@ from placer.plan.loading import PLAIN, SESSION
 v1 = tf.compat.v1
 
 
-class Towers(tf.Module):
-    """Two towers, a second copy of one table, the slots of the other, and what nothing reads."""
+class CountingTowers(Towers):
+    """With a variable of int32 that nothing reads."""
 
     def __init__(self):
-        super().__init__()
-        self.user = tf.Variable(tf.random.stateless_normal([50, 8], (0, 1)), name="user")
-        self.item = tf.Variable(tf.random.stateless_normal([90, 8], (0, 2)), name="item")
-        self.again = tf.Variable(self.user.read_value(), name="user")
-        self.slot = tf.Variable(tf.ones([50, 8]), name="slot")
+        super().__init__("user")
         self.counts = tf.Variable(tf.range(7), name="counts")
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="ids")])
-    def serve(self, ids):
-        return {"y": tf.gather(self.user, ids)}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="ids")])
-    def embed(self, ids):
-        return {"y": tf.gather(self.item, ids)}
-
-    @tf.function(input_signature=[tf.TensorSpec([50, 8], tf.float32, name="gradient")])
-    def train(self, gradient):
-        tf.raw_ops.ResourceApplyMomentum(
-            var=self.user.handle, accum=self.slot.handle, lr=0.1, grad=gradient, momentum=0.9
-        )
-        return {"y": tf.reduce_sum(self.user)}
 
 
 @pytest.fixture(scope="module")
 def towers(tmp_path_factory):
     """A SavedModel of TensorFlow 2 with three signatures."""
-    folder, module = tmp_path_factory.mktemp("towers") / "model", Towers()
-    signatures = {"serving_default": module.serve, "embed": module.embed, "train": module.train}
-    tf.saved_model.save(module, str(folder), signatures)
-    return folder
+    return save_towers(tmp_path_factory.mktemp("towers") / "model", CountingTowers())
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["resource", "reference"])
 def session_model(request, tmp_path_factory):
     """A SavedModel as a session of TensorFlow 1 writes it."""
     folder = tmp_path_factory.mktemp("session") / "model"
-    with tf.Graph().as_default(), v1.Session() as session:
-        ids = v1.placeholder(tf.int64, [None], "ids")
-        table = v1.get_variable("table", [50, 8], use_resource=request.param)
-        v1.get_variable("rest", [90, 8], use_resource=request.param)
-        y = tf.gather(table, ids)
-        session.run(v1.global_variables_initializer())
-        v1.saved_model.simple_save(session, str(folder), {"ids": ids}, {"y": y})
-    return folder
+    return save_session_model(folder, resources=request.param, unused="rest")
 
 
 def stored(folder, signature=None):
@@ -108,11 +80,15 @@ def test_models_of_sessions_are_read_through_their_restore_op(session_model):
     """They have no objects; reference variables are where their nodes are in every loader."""
     found = stored(session_model)
     assert not found.objects
-    assert {v.name: bool(v.handle) for v in found.nodes} == {"table": True, "rest": False}
+    assert {v.name: bool(v.handle) for v in found.nodes} == {
+        "table": True,
+        "w": True,
+        "rest": False,
+    }
     meta_graph = read_source(session_model).meta_graphs[0]
     references = {node.name for node in meta_graph.graph_def.node if node.op == "VariableV2"}
     assert all(v.by_node == bool(references) for v in found.nodes)
-    assert dict(restored_handles(meta_graph)) == {"table": "table", "rest": "rest"}
+    assert dict(restored_handles(meta_graph)) == {n: n for n in ("table", "w", "rest")}
 
 
 def test_a_checkpoint_shorter_than_its_index_is_named(towers, tmp_path):
