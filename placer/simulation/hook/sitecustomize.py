@@ -41,7 +41,7 @@ def _name_variables() -> None:
     import ctypes
 
     try:
-        from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+        from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
         name_holding = ctypes.CDLL(None).placer_name_holding
         dlpack = tensorflow.experimental.dlpack
@@ -50,7 +50,7 @@ def _name_variables() -> None:
     name_holding.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
     for found in gc.get_objects():
         try:
-            if isinstance(found, ResourceVariable) and "GPU" in found.device:
+            if isinstance(found, BaseResourceVariable) and "GPU" in found.device:
                 name = found.name.partition(":")[0]
                 name_holding(_address_of(found.read_value(), dlpack), f"variable {name}".encode())
         except Exception:  # one of a graph, without a value, of a type that DLPack lacks
