@@ -1,96 +1,177 @@
-"""Is there a plan wherever everything on the host fits, however small the accelerators are?
+"""How good are plans after 1, 3, 10 and 30 seconds where something must spill or be split?
 
-    python benchmarks/spilling/run.py FOLDER [--limit SECONDS] [NAME ...]
+    python benchmarks/spilling/run.py [--seconds 1,3,10,30] [--busy 8] [--record] [NAME ...]
 
-Ten graphs of ``benchmarks/graphs.py``, built into ``FOLDER`` if they are not there, each placed by
-``placer place --spill auto`` on two GPUs whose caps are shares of the peak that one device alone
-would have, from roomy to a fifth.  Every request is a row of a table; the exit code is 1 if one has
-no plan.
+Every problem of the library is solved anew for each limit.  A row has the best cost known, what a
+person or a baseline comes to, and the cost after each limit as a multiple of the best known.  With
+``--busy`` so many processes do nothing but turn round meanwhile; with ``--record`` what is better
+than the best known is written to ``best_known.json``.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-import subprocess
-import sys
+import multiprocessing
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+import numpy as np
+from problems import CASES, Case
 
-from graphs import build_apart
+from placer.prediction.scoring import score
+from placer.problem.placement_problem import PlacementProblem, to_json
+from placer.solving.baselines import BASELINES, DoesNotFitError
+from placer.solving.solution import SolverParameters
+from placer.solving.solver import solve
 
-NAMES = (
-    "resnet50", "densenet121", "inception_v3", "small_resnet_adam", "unet_adam",
-    "transformer_encoder", "transformer_adam", "lstm", "recommender", "perceptron_adam",
-)  # fmt: skip
-SHARES = (1.2, 0.8, 0.6, 0.45, 0.3, 0.2)
-HEADERS = (
-    "graph", "cap", "exit", "status", "MiB sent", "bound", "spilled of allowed, MiB", "s", "how",
-)  # fmt: skip
-_MIB = 1 << 20
+_BEST = Path(__file__).with_name("best_known.json")
+_MOST_PARTS = 20
+"""Tables or layers of which all sets are tried on the host."""
+
+_TRIED = 200
+"""Sets, the cheapest by sums, that are scored."""
 
 
-def main() -> int:
-    """Places every graph under every cap and prints the table; how many have no plan."""
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", default=NAMES)
-    parser.add_argument("--limit", type=float, default=30.0, help="seconds for each request")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seconds", default="1,3,10,30")
+    parser.add_argument("--busy", type=int, default=0, help="loops beside")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", action="store_true")
     arguments = parser.parse_args()
-    print("| " + " | ".join(HEADERS) + " |\n" + "|---" * len(HEADERS) + "|", flush=True)
-    missing = 0
-    for name in arguments.names:
-        (graph, *_) = build_apart(arguments.folder, [name])
-        for row in place_all(graph, arguments.limit):
-            print("| " + " | ".join(row) + " |", flush=True)
-            missing += row[2] != "0"
-    print(f"\n{missing} requests without a plan")
-    return int(missing > 0)
+    limits = [float(text) for text in arguments.seconds.split(",")]
+    known = json.loads(_BEST.read_text()) if _BEST.exists() else {}
+    heads = ["problem", "ops", "best known", "by hand", *(f"{limit:g} s" for limit in limits)]
+    print("| " + " | ".join(heads) + " | status |\n" + "|---" * (len(heads) + 1) + "|", flush=True)
+    rows = []
+    with _busy(arguments.busy):
+        for case in CASES:
+            if not arguments.names or case.name in arguments.names:
+                rows.append(_row(case, limits, arguments.seed, known, record=arguments.record))
+    for index, limit in enumerate(limits):
+        near, fair = (sum(ratios[index] <= most for ratios, _ in rows) for most in (1.02, 1.1))
+        print(f"\nafter {limit:g} s: {near} of {len(rows)} within 2% of the best known, {fair} "
+              "within 10%")  # fmt: skip
+    print(f"\nthe latest answer came {max(late for _, late in rows):.1f} s after its limit")
 
 
-def place_all(graph: Path, limit: float) -> Iterator[tuple[str, ...]]:
-    """One row of the table per cap."""
-    outputs = json.loads(graph.with_suffix(".json").read_text())["outputs"]
-    named = ["--outputs", ",".join(outputs)]
-    report = json.loads(_placer("report", str(graph), *named, "--format", "json").stdout)
-    peak = report["memory"]["peak_bytes"]
-    for share in SHARES:
-        plan = graph.with_name(f"{graph.stem}-{share}.plan.json")
-        caps = f"GPU:*={int(share * peak)},CPU:0={4 * peak + (1 << 30)}"
+def _row(
+    case: Case,
+    limits: list[float],
+    seed: int,
+    known: dict[str, dict[str, object]],
+    *,
+    record: bool,
+) -> tuple[list[float], float]:
+    """Solves a case under each limit and prints its row; the costs as multiples of the best known,
+    and by how much the latest answer was late."""
+    problem, parts = case.problem()
+    hand = by_hand(problem, parts)
+    costs, late, status = [], 0.0, ""
+    for limit in limits:
         began = time.monotonic()
-        done = _placer(
-            "place", str(graph), *named, "--devices", "2xGPU", "--max-memory", caps, "--spill",
-            "auto", "--time-limit", str(limit), "-o", str(plan), "--force", "-q",
-        )  # fmt: skip
-        seconds = time.monotonic() - began
-        yield (graph.stem, f"{share:.0%}", str(done.returncode), *_facts(plan), f"{seconds:.0f}",
-               _how(plan))  # fmt: skip
+        found = solve(problem, SolverParameters(time_limit_seconds=limit, seed=seed))
+        late = max(late, time.monotonic() - began - limit)
+        costs.append(float("inf") if found.value is None else float(found.value))
+        status = found.status.value
+    best = _best(known, case, problem, min([hand, *costs]), record=record)
+    ratios = [cost / max(1.0, best) for cost in costs]
+    shown = (f"{ratio:.3f}" for ratio in (hand / max(1.0, best), *ratios))
+    row = [case.name, f"{len(problem.op_names):,}", f"{best / 1e6:,.3f} MB", *shown, status]
+    print("| " + " | ".join(row) + " |", flush=True)
+    return ratios, late
 
 
-def _facts(path: Path) -> tuple[str, ...]:
-    """Status, value, bound and spilled bytes of a plan."""
-    solver: dict[str, Any] = json.loads(path.read_text())["solver"]
-    bound = "none" if solver["lower_bound"] is None else f"{solver['lower_bound'] / _MIB:.2f}"
-    value = "" if solver["value"] is None else f"{solver['value'] / _MIB:.2f}"
-    sizes = (solver["spill_footprint_bytes"], solver["spill_allowance_bytes"])
-    spilled = " of ".join("" if size is None else f"{size / _MIB:.2f}" for size in sizes)
-    return solver["status"], value, bound, spilled
+def by_hand(problem: PlacementProblem, parts: list[list[int]]) -> float:
+    """The least cost of all baselines that fit, and on one accelerator of all sets of parts (tables
+    or layers) put on the host with the rest on the accelerator."""
+    found = [_cost(problem, [problem.host] * len(problem.op_names))]
+    for place in BASELINES.values():
+        try:
+            found.append(_cost(problem, place(problem)))
+        except DoesNotFitError:
+            continue
+    if len(problem.device_names) == 2 and 0 < len(parts) <= _MOST_PARTS:
+        found.append(_best_parts(problem, parts))
+    return min(found)
 
 
-def _how(path: Path) -> str:
-    """What the warnings say about spilling."""
-    codes = [row["code"] for row in json.loads(path.read_text())["warnings"]]
-    return ", ".join(code for code in codes if code.startswith("spill_"))
+def _best_parts(problem: PlacementProblem, parts: list[list[int]]) -> float:
+    """Of all sets of parts those that are cheapest if what they cost one by one adds up, scored."""
+
+    def placed(chosen: list[int]) -> list[int]:
+        gone = {op for part in chosen for op in parts[part]}
+        return [problem.host if len(allowed) == 1 or op in gone else 1 - problem.host
+                for op, allowed in enumerate(problem.allowed)]  # fmt: skip
+
+    base = score(problem, placed([])).cost
+    alone = np.array([score(problem, placed([part])).cost - base for part in range(len(parts))])
+    sizes = np.zeros((len(parts), len(problem.live_bytes)))
+    total = np.zeros(len(problem.live_bytes))
+    free = {op for op, allowed in enumerate(problem.allowed) if len(allowed) > 1}
+    kept = sum(problem.resident_bytes[op] for op in free)
+    for moment, live in enumerate(problem.live_bytes):
+        total[moment] = kept + sum(size for op, size in live.items() if op in free)
+        for part, ops in enumerate(parts):
+            sizes[part, moment] = sum(problem.resident_bytes[op] + live.get(op, 0) for op in ops)
+    sets = np.arange(1 << len(parts))
+    cost, over = np.zeros(len(sets)), np.tile(total, (len(sets), 1)) - problem.capacity_bytes[0]
+    for part in range(len(parts)):
+        is_in = (sets >> part & 1).astype(bool)
+        cost[is_in] += alone[part]
+        over[is_in] -= sizes[part]
+    fitting = np.flatnonzero((over <= 0).all(axis=1))
+    cheapest = fitting[np.argsort(cost[fitting], kind="stable")[:_TRIED]]
+    chosen = [[part for part in range(len(parts)) if each >> part & 1] for each in cheapest]
+    return min((_cost(problem, placed(each)) for each in chosen), default=float("inf"))
 
 
-def _placer(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "placer", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def _cost(problem: PlacementProblem, device_of: list[int] | tuple[int, ...]) -> float:
+    scored = score(problem, device_of)
+    return float("inf") if scored.violations else float(scored.cost)
+
+
+def _best(
+    known: dict[str, dict[str, object]],
+    case: Case,
+    problem: PlacementProblem,
+    cost: float,
+    *,
+    record: bool,
+) -> float:
+    """The best cost known of exactly this problem, with what has just been found."""
+    mark = hashlib.sha256(to_json(problem).encode()).hexdigest()[:16]
+    row = known.get(case.name, {})
+    if row.get("problem") == mark:
+        cost = min(cost, float(str(row["cost"])))
+    if record and np.isfinite(cost):
+        known[case.name] = {"problem": mark, "cost": cost}
+        _BEST.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    return cost
+
+
+@contextmanager
+def _busy(loops: int) -> Iterator[None]:
+    """So many processes that turn round beside the block."""
+    beside = [multiprocessing.Process(target=_turn, daemon=True) for _ in range(loops)]
+    for each in beside:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in beside:
+            each.kill()
+
+
+def _turn() -> None:
+    while True:
+        pass
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

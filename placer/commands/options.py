@@ -201,6 +201,7 @@ def add_placement_options(group: argparse._ActionsContainer, seconds: float, lim
     add_time_limit(group, seconds, limited)
     add(group, "--work-limit", type=option_values.positive)
     add(group, "--seed", type=option_values.count, default=0)
+    add(group, "--solver", default="cp-sat")
 
 
 def add_strategy_options(parser: argparse.ArgumentParser) -> None:
@@ -380,6 +381,7 @@ def search_options(arguments: argparse.Namespace) -> dict[str, object]:
         "time_limit": arguments.time_limit,
         "work_limit": arguments.work_limit,
         "seed": arguments.seed,
+        "solver": arguments.solver,
         "strategy": getattr(arguments, "strategy", None),
     }
 

@@ -15,6 +15,7 @@ from placer.plan.report import Report
 from placer.plan.request import Keywords, read_options, takes_options
 from placer.processes import collection_paused
 from placer.solving.process import clock
+from placer.solving.process.child_search import start_ahead
 from placer.solving.process.compiling import PEAKS, TRANSFER, warm_up
 
 REFERENCE_DEVICE = "1xA100-40GB"
@@ -41,6 +42,7 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     if needs_trials(wanted):
         return place_in_parts(source, devices, wanted)
     warm_up(TRANSFER, PEAKS)  # once per user, while the model is read
+    start_ahead()
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
     deadline = clock.monotonic() + wanted.time_limit
     plan = place_workload(workload, explains=True)

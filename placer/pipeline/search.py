@@ -30,6 +30,7 @@ def find_placement(formulation: Formulation) -> Solution:
         SolverParameters(
             time_limit_seconds=wanted.time_limit, seed=wanted.seed, work_limit=wanted.work_limit
         ),
+        solver=wanted.solver,
         find_lifetimes=peaks.possible_lifetimes,
     )
 

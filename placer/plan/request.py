@@ -63,6 +63,7 @@ class Keywords(TypedDict, total=False):
     time_limit: float
     work_limit: int | None
     seed: int
+    solver: str
     red_zones: bool | None
     optimised: bool
 
@@ -138,6 +139,8 @@ class Options:
     comes first."""
     seed: int = 0
     """Seed of the search."""
+    solver: str = "cp-sat"
+    """Solver by its registered name: this one, a baseline such as ``"heft"``, or one's own."""
     red_zones: bool | None = None
     """Whether autotuning of convolutions takes red zones: ``False`` says that
     ``TF_DISABLE_RZ_CHECK=1`` will be set; by default, as TensorFlow comes for a file, ``False`` for

@@ -24,6 +24,7 @@ Attributes of an edge, all optional:
 - ``control``: it only says what runs first.
 
 Other attributes stay unread: ``device`` is what a plan found (``plan.networkx()``) and no request.
+One that is nearly the name of these is taken for a misspelling, and refused.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from cost_models.clusters import parse_cluster
@@ -52,6 +54,15 @@ Document = dict[str, Any]
 _REST = "problem"
 """The attribute of a whole graph with what no node and no edge of it holds, as JSON."""
 
+_READ_OF_NODES = (
+    *("resident_bytes", "temporary_bytes", "seconds", "flops", "bytes_accessed", "output_bytes"),
+    *("group", "allowed", "pin", "spillable"),
+)
+_READ_OF_EDGES = ("bytes", "tensor", "control")
+_KNOWN_BESIDE = ("device", "position")
+_NEARLY = 0.8
+"""Similarity (difflib) from which on a name counts as a misspelling of another."""
+
 _OF_NODES = ("resident_bytes", "temporary_bytes", "seconds", "group", "allowed", "spillable")
 
 
@@ -71,6 +82,10 @@ def document_of(
     cannot be read, with the node that has it.
     """
     _check_directed(graph, cycles=devices is None)
+    for node, found in graph.nodes(data=True):
+        _check_spelling(f"node {node!r}", found, _READ_OF_NODES)
+    for source, target, found in graph.edges(data=True):
+        _check_spelling(f"edge {source!r} -> {target!r}", found, _READ_OF_EDGES)
     number = {node: index for index, node in enumerate(graph)}
     rest: Document
     if devices is None:
@@ -201,6 +216,15 @@ def _rest_of_cluster(cluster: Cluster) -> Document:
         "latency": [[link.latency for link in row] for row in links],
         "parallel_ops": [device.parallel_ops for device in cluster.devices],
     }
+
+
+def _check_spelling(where: str, found: Attributes, read: Sequence[str]) -> None:
+    """Raises :class:`UsageError` for an attribute that is nearly the name of one that is read."""
+    for name in found:
+        if name not in (*read, *_KNOWN_BESIDE):
+            near = get_close_matches(str(name), read, n=1, cutoff=_NEARLY)
+            if near:
+                raise UsageError(f"the {where} has {name!r}; did you mean {near[0]!r}?")
 
 
 def _node_row(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from placer.errors import UsageError
+from placer.errors import PlacerError, UsageError
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, check
 from placer.solving.baselines import BASELINES, DoesNotFitError
@@ -33,10 +34,12 @@ _solvers: dict[str, SolverFunction] = {}
 
 
 def register_solver(name: str, function: SolverFunction) -> None:
-    """Make ``solve(..., solver=name)`` call ``function(problem, parameters, hint)``.
+    """Makes ``solve(..., solver=name)`` call ``function(problem, parameters, hint)``.
 
-    A later registration of the same name takes its place.
+    Raises :class:`~placer.errors.UsageError` if the name is taken.
     """
+    if name in _solvers:
+        raise UsageError(f"there is a solver {name!r} already; register yours under another name")
     _solvers[name] = function
 
 
@@ -56,14 +59,49 @@ def solve(
 
     ``hint`` is a placement to start from, one device number per op; it need not be feasible.
     Raises :class:`~placer.errors.UsageError` for a problem that contradicts itself, an objective
-    that is not known, or a solver that is not registered.
+    that is not known, or a solver that is not registered, and
+    :class:`~placer.errors.PlacerError` if what a registered solver claims does not hold.
     """
     check(problem)
     if solver not in _solvers:
         raise UsageError(f"there is no solver {solver!r}; there are {', '.join(solver_names())}")
     started = clock.monotonic()
     solution = _solvers[solver](problem, parameters or SolverParameters(), hint)
+    if solver not in (DEFAULT_SOLVER, *BASELINES):
+        check_claims(problem, solution, solver)
     return replace(solution, seconds=clock.monotonic() - started)
+
+
+def check_claims(problem: PlacementProblem, solution: Solution, solver: str) -> None:
+    """Raises :class:`~placer.errors.PlacerError` for the first claim of a solution that does not
+    hold: its placement, the limits that it keeps, its value, its bound."""
+
+    def claim(what: str) -> PlacerError:
+        return PlacerError(f"the solver {solver!r} claims {solution.status.value}, but {what}")
+
+    is_solved = solution.status in (Status.FEASIBLE, Status.OPTIMAL)
+    device_of, bound = solution.device_of, solution.lower_bound
+    if device_of is None:
+        if is_solved:
+            raise claim("gives no placement (device_of is None)")
+        return
+    ops, devices = len(problem.op_names), len(problem.device_names)
+    if len(device_of) != ops or not all(device in range(devices) for device in device_of):
+        raise claim(f"device_of is no list of {ops} device numbers below {devices}")
+    violations = score(problem, device_of).violations
+    if is_solved and violations:
+        raise claim(f"its placement breaks a limit: {violations[0]}")
+    value = value_of(problem, device_of)
+    if is_solved and not _is_near(solution.value, value):
+        raise claim(f"its placement is worth {value:,.9g}, not value={solution.value}")
+    if is_solved and bound is not None and bound > value and not _is_near(bound, value):
+        raise claim(f"lower_bound={bound} is above what its placement is worth, {value:,.9g}")
+    if solution.status is Status.OPTIMAL and not _is_near(bound, value):
+        raise claim(f"nothing proves it: lower_bound={bound}, its placement is worth {value:,.9g}")
+
+
+def _is_near(claimed: float | None, value: float) -> bool:
+    return claimed is not None and math.isclose(claimed, value, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def solve_by_cp_sat(

@@ -108,18 +108,15 @@ def _compile_moves() -> None:
     finish(arrays, np.zeros(_OPS, np.int64), np.random.default_rng(0))
 
 
-def _compile_peaks() -> None:
-    """The search under caps on peaks."""
-    from placer.solving.peaks.problem import to_peak_problem
-    from placer.solving.peaks.search import PeakSearch
+def load_peaks() -> None:
+    """Loads the search under caps on peaks; compiles it where it is not yet."""
+    from placer.solving.search.peak_problem import to_peak_problem
+    from placer.solving.search.peak_search import PeakSearch
 
     problem = sample_problem()
     lifetimes, units = sample_lifetimes(problem), reduce_to_units(problem)
     peaks = to_peak_problem(problem, units, lifetimes, problem.capacity_bytes)
-    search = PeakSearch(peaks, [], 0, _ignore)
-    search.step(math.inf)
-    search.keep(search.judge(search.finest, search.finest.arrays.units.allowed.argmax(1)))
-    search.vary(math.inf)
+    PeakSearch(peaks, [], 0, _ignore).run(math.inf, 1)
 
 
 def _compile_throughput() -> None:
@@ -143,7 +140,7 @@ def _compile_step_time() -> None:
 _COMPILE = {
     "transfer": _compile_transfer,
     "moves": _compile_moves,
-    "peaks": _compile_peaks,
+    "peaks": load_peaks,
     "throughput": _compile_throughput,
     "step_time": _compile_step_time,
 }

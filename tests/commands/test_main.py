@@ -235,6 +235,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         "work_limit": 7,
         "order": "memory",
         "seed": 3,
+        "solver": "cp-sat",
         "strategy": "micro-batches:4",
     }
     assert "OPTIMAL" in capsys.readouterr().out

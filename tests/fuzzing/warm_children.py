@@ -50,7 +50,7 @@ IMPORTS = {
     SEARCHING: (
         *("ortools.sat.python.cp_model", "placer.solving.transfer.transfer_search"),
         *("placer.solving.process.search_run", "placer.solving.transfer.transfer_process"),
-        *("placer.solving.peaks.search", "placer.fitting.recompute_sequences"),
+        *("placer.solving.search.peak_search", "placer.fitting.recompute_sequences"),
         "placer.solving.objectives.throughput.search",
         "placer.solving.objectives.step_time.search",
     ),

@@ -190,3 +190,28 @@ def test_the_answer_is_the_same_after_a_round_trip_and_is_that_of_enumeration():
         best = best_by_enumeration(problem)
         solution = placer.solve(from_networkx(problem.to_networkx()))
         assert solution.value == best
+
+
+@pytest.mark.parametrize(
+    ("node", "edge", "message"),
+    [
+        ({"resident_byte": 4}, {}, "node 'a' has 'resident_byte'; did you mean 'resident_bytes'"),
+        ({"pins": "GPU:0"}, {}, "node 'a' has 'pins'; did you mean 'pin'"),
+        ({}, {"byte": 4}, "edge 'a' -> 'b' has 'byte'; did you mean 'bytes'"),
+    ],
+)
+def test_misspelt_attributes_are_refused(node, edge, message):
+    """What is nearly the name of an attribute is no attribute of one's own."""
+    graph = networkx.DiGraph()
+    graph.add_node("a", **node)
+    graph.add_edge("a", "b", **edge)
+    with pytest.raises(UsageError, match=message):
+        from_networkx(graph, "2xGPU:1GiB")
+
+
+def test_other_attributes_are_ones_own():
+    """A graph may carry what nobody here reads."""
+    graph = networkx.DiGraph()
+    graph.add_node("a", color="red", device="GPU:1", label="first")
+    graph.add_edge("a", "b", weight=3)
+    assert from_networkx(graph, "2xGPU:1GiB").op_names == ("a", "b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,9 +26,10 @@ from small_problems import (
 )
 
 import placer
-from placer.errors import UsageError
+from placer.errors import PlacerError, UsageError
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, check, from_json, to_json
+from placer.solving import solver as solver_module
 from placer.solving.process import clock
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import register_solver, solve, solver_names
@@ -290,6 +292,40 @@ def test_solvers_can_be_registered() -> None:
         UsageError, match="no solver 'absent'; there are balanced, contiguous, cp-sat"
     ):
         solve(random_problem(1), solver="absent")
+
+
+def test_a_name_is_registered_once() -> None:
+    """Neither the solver of the house nor another one's is replaced in silence."""
+    for name in ("cp-sat", "heft"):
+        with pytest.raises(UsageError, match=f"there is a solver '{name}' already"):
+            register_solver(name, lambda problem, parameters, hint: Solution(status=Status.UNKNOWN))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, None),
+        ({"status": Status.OPTIMAL, "lower_bound": 1}, None),
+        ({"value": 0}, "is worth 1, not value=0"),
+        ({"device_of": None}, "gives no placement"),
+        ({"device_of": (0, 0, 1)}, "no list of 4 device numbers below 2"),
+        ({"device_of": (0, 0, 0, 0), "value": 0}, "breaks a limit: "),
+        ({"lower_bound": 2}, "lower_bound=2 is above what its placement is worth, 1"),
+        ({"status": Status.OPTIMAL}, "nothing proves it: lower_bound=None"),
+    ],
+)
+def test_what_a_registered_solver_claims_is_computed_again(
+    change: dict[str, object], message: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that holds passes; one that does not is an error that names it."""
+    best = solve(TWO_PAIRS)
+    claimed = replace(replace(best, status=Status.FEASIBLE, lower_bound=None), **change)
+    monkeypatch.setitem(solver_module._solvers, "mine", lambda *_: claimed)
+    if message is None:
+        assert solve(TWO_PAIRS, solver="mine").value == best.value
+        return
+    with pytest.raises(PlacerError, match=f"the solver 'mine' claims .*{re.escape(message)}"):
+        solve(TWO_PAIRS, solver="mine")
 
 
 def test_unknown_objectives_are_refused() -> None:

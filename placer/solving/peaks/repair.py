@@ -20,8 +20,8 @@ import numpy as np
 
 from placer.problem.placement_problem import ProblemTensor
 from placer.solving.compiled.arrays import Floats, Ints
-from placer.solving.peaks.problem import PeakProblem
 from placer.solving.peaks.sliding import slides
+from placer.solving.search.peak_problem import PeakProblem
 
 Judge = Callable[[Sequence[int]], Sequence[int]]
 """From one device number per unit to the bytes that each device is predicted to be above its cap;

@@ -8,13 +8,13 @@ from dataclasses import replace
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.objectives.step_time.problem import StepProblem
-from placer.solving.peaks.problem import PeakProblem, to_peak_problem
 from placer.solving.peaks.step_search import to_step_peak_problem
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.depth import find_depths
+from placer.solving.search.peak_problem import PeakProblem, to_peak_problem
 
 SEARCHES = {
-    "transfer": "placer.solving.peaks.search:search_peaks",
+    "transfer": "placer.solving.search.peak_search:search_peaks",
     "step-time": "placer.solving.peaks.step_search:search_step_peaks",
 }
 """By objective."""

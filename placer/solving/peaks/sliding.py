@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from placer.solving.compiled.arrays import Floats, Ints
-from placer.solving.peaks.problem import PeakProblem
+from placer.solving.search.peak_problem import PeakProblem
 
 _DRAWS = 160
 """Placements drawn per call; some do not fit as far as is counted."""

@@ -9,13 +9,13 @@ from dataclasses import replace
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.objectives.refining import value_of
-from placer.solving.peaks.problem import PeakProblem
 from placer.solving.peaks.repair import repair
 from placer.solving.peaks.schedule import QUICK_SCHEDULE, SCHEDULE
 from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.peaks.searches import SEARCHES, to_search
 from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child
+from placer.solving.search.peak_problem import PeakProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.tidying import Overruns, tidy_within
 

@@ -16,10 +16,10 @@ from placer.solving.objectives.step_time.search import (
     coarser,
     longest_seconds,
 )
-from placer.solving.peaks.problem import PeakProblem
-from placer.solving.peaks.watch import Watch, Watched
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, Level, OnBetter
+from placer.solving.search.peak_problem import PeakProblem
+from placer.solving.search.watch import Watch, Watched
 
 _NEAR_ENOUGH = 0.02
 """Near a placement that is above a cap, the search is over where one fits whose step is hardly

@@ -8,7 +8,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from placer.processes import Child, Ending, Outcome
-from placer.solving.process.compiling import ONE_THREAD, await_compiled, code_environment
+from placer.solving.process.compiling import (
+    ONE_THREAD,
+    PEAKS,
+    await_compiled,
+    code_environment,
+    is_compiled,
+)
 from placer.solving.process.search_run import Answer, Effort, SearchRequest
 from placer.solving.solution import CRASHED, Solution, SolverParameters, Status
 
@@ -19,7 +25,9 @@ _LEAST_SECONDS = 1.0
 """Of the time must be left for a search to go on in another process."""
 
 _SHUTDOWN_SECONDS = 0.5
-"""What the child needs to end once its search is over."""
+_SHUTDOWN_SHARE = 0.1
+"""What the child needs to end once its search is over; of a short time so much at most, since all
+that it found is known by then."""
 
 SEARCH_TASK = "placer.solving.process.search_run:run_search"
 
@@ -57,7 +65,9 @@ def search_in_child(
         search=search,
         problem=problem,
         hints=tuple(map(tuple, hints)),
-        effort=effort_of(parameters, deadline - _SHUTDOWN_SECONDS),
+        effort=effort_of(
+            parameters, deadline - min(_SHUTDOWN_SECONDS, _SHUTDOWN_SHARE * time_limit_seconds)
+        ),
     )
     outcome = searching_child().ask(SEARCH_TASK, request, time_limit_seconds + GRACE_SECONDS)
     found = _result(outcome, problem)
@@ -118,10 +128,26 @@ def effort_of(parameters: SolverParameters, deadline: float) -> Effort:
     )
 
 
+_ahead: list[Child] = []
+"""The process that waits for its search, if there is one."""
+
+
+def start_ahead() -> None:
+    """Starts the process of the next search, which loads the machine code while this one is
+    busy."""
+    if not _ahead and is_compiled(PEAKS):
+        _ahead.append(Child(_environment(), ("placer.solving.warm_up:load_peaks",)))
+
+
 def searching_child() -> Child:
-    """A child with the machine code, and with one thread for numpy's linear algebra: a search has
-    threads of its own, and others would only wait for them."""
-    return Child({**ONE_THREAD, **code_environment()})
+    """A child for one search, the one that waits if there is one."""
+    return _ahead.pop() if _ahead else Child(_environment())
+
+
+def _environment() -> dict[str, str]:
+    """The machine code, and one thread for numpy's linear algebra: a search has threads of its own,
+    and others would only wait for them."""
+    return {**ONE_THREAD, **code_environment()}
 
 
 def _checked(answer: Answer, problem: SearchProblem, warnings: Warnings) -> Solution:

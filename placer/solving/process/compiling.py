@@ -25,13 +25,13 @@ from placer.solving.process.clock import standing_still
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 TRANSFER = "placer.solving.transfer.transfer_process:search_transfer"
-PEAKS = "placer.solving.peaks.search:search_peaks"
+PEAKS = "placer.solving.search.peak_search:search_peaks"
 THROUGHPUT = "placer.solving.objectives.throughput.search:search_loads"
 STEP_TIME = "placer.solving.objectives.step_time.search:search_steps"
 STEP_PEAKS = "placer.solving.peaks.step_search:search_step_peaks"
 
 PARTS = {
-    TRANSFER: ("transfer", "moves"),
+    TRANSFER: ("transfer", "moves", "peaks"),
     PEAKS: ("transfer", "moves", "peaks"),
     THROUGHPUT: ("transfer", "moves", "throughput"),
     STEP_TIME: ("transfer", "moves", "step_time"),
@@ -66,6 +66,11 @@ def await_compiled(search: str) -> None:
             _LOG.info("compiling the search, once")
             for thread in threads:
                 thread.join()
+
+
+def is_compiled(search: str) -> bool:
+    """Whether nothing that the search needs is left to compile."""
+    return all(done_mark(_code_folder(), part).exists() for part in PARTS[search])
 
 
 def code_environment() -> dict[str, str]:

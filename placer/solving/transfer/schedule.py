@@ -11,8 +11,14 @@ class TransferSchedule:
     """Shares are of the time that is left."""
 
     # before the solver process (stage)
-    first_fit_share: float = 0.1  # a second at most for 20,000 units
-    least_child_seconds: float = 1.0  # in which it can start and find anything
+    first_fit_share: float = 0.1
+    first_fit_seconds: float = 0.3  # at most, where a search in the solver process does better
+    least_child_seconds: float = 0.5  # in which it can find anything, whatever is left
+
+    # the first placement in the solver process; with fewer units CP-SAT needs none
+    least_planned_units: int = 30
+    first_plan_cycles: int = 8  # before anything is proven
+    plan_share: float = 0.35  # of the time, after a first attempt to prove
     most_reserved_share: float = 0.1  # for expanding and judging what was found
 
     # minimum cuts on two devices

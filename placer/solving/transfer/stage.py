@@ -10,7 +10,8 @@ import numpy as np
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.solving.conflicts.packing import have_room
 from placer.solving.process import clock
-from placer.solving.process.child_search import search_in_child
+from placer.solving.process.child_search import search_in_child, start_ahead
+from placer.solving.process.compiling import TRANSFER, is_compiled
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.first_fit import first_placement
@@ -39,6 +40,8 @@ def solve_stage(
     takes about as long as to reduce the problem: so much is kept back.
     """
     began = clock.monotonic()
+    if units.unit_count > SCHEDULE.least_planned_units:
+        start_ahead()
     problem = contract(units)
     deadline -= min(
         clock.monotonic() - began, SCHEDULE.most_reserved_share * max(0.0, deadline - began)
@@ -47,6 +50,8 @@ def solve_stage(
         return Solution(status=Status.INFEASIBLE)
     now = clock.monotonic()
     until = now + parameters.share(SCHEDULE.first_fit_share) * max(0.0, deadline - now)
+    if _is_planned(problem, parameters) and parameters.work_limit is None:
+        until = min(until, now + SCHEDULE.first_fit_seconds)
     known = [problem.project(hint) for hint in hints]
     start = first_placement(problem, known, until, forced_bytes(problem))
     is_cut = clock.monotonic() >= until
@@ -74,6 +79,15 @@ def on_host(problem: PlacementProblem, near: Sequence[int] | None = None) -> tup
             for op in ops:
                 device_of[op] = problem.host
     return tuple(device_of)
+
+
+def _is_planned(problem: UnitProblem, parameters: SolverParameters) -> bool:
+    """Whether there is a heuristic search before CP-SAT: not of the fewest units, and of few only
+    where there is no machine code to wait for, or where the same answer is asked for every time."""
+    if problem.unit_count > SCHEDULE.least_searched_units:
+        return True
+    is_ready = parameters.work_limit is not None or is_compiled(TRANSFER)
+    return problem.unit_count > SCHEDULE.least_planned_units and is_ready
 
 
 def _is_fixed(problem: UnitProblem) -> bool:
@@ -130,16 +144,14 @@ def _search(
     deadline: float,
 ) -> Solution:
     """The search from ``start`` and ``hints``; whatever happens to it, ``start`` is not lost."""
-    left = deadline - clock.monotonic()
-    found = Solution(status=Status.UNKNOWN, is_cut=True)
-    if left >= SCHEDULE.least_child_seconds:
-        starts = [
-            *([] if start is None else [start]),
-            *(_where_allowed(problem, hint) for hint in hints),
-        ]
-        is_small = problem.unit_count <= SCHEDULE.least_searched_units
-        search = _SEARCH_OF_FEW if is_small else _SEARCH
-        found = search_in_child(search, problem, starts, parameters, left)
+    # late or not, a first placement takes no longer, and is mostly better than what is known
+    left = max(deadline - clock.monotonic(), SCHEDULE.least_child_seconds)
+    starts = [
+        *([] if start is None else [start]),
+        *(_where_allowed(problem, hint) for hint in hints),
+    ]
+    search = _SEARCH if _is_planned(problem, parameters) else _SEARCH_OF_FEW
+    found = search_in_child(search, problem, starts, parameters, left)
     candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]
     if not candidates:
         status = Status.INFEASIBLE if found.status is Status.INFEASIBLE else Status.UNKNOWN

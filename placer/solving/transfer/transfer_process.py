@@ -1,5 +1,8 @@
-"""The least transfer in the solver process: bounds, search, minimum cuts, simpler problems, and
-CP-SAT."""
+"""The least cost in the solver process: a good placement in a second, bounds, search, minimum cuts,
+simpler problems, and CP-SAT.
+
+OR-Tools is imported where it is used: loading it takes as long as the first placement does.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ortools.sat.python import cp_model
-
-from placer.solving.bounds.device_counts import SCHEDULE as PRICES
-from placer.solving.bounds.device_counts import DeviceCountBound
-from placer.solving.bounds.device_sets import bound_by_sets
-from placer.solving.process.cp_sat_run import cp_sat_solver, run_cp_sat
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.relaxation import relax, with_one_accelerator
 from placer.solving.reduction.unit_problem import UnitProblem
+from placer.solving.search.peak_problem import to_row_problem
 from placer.solving.solution import Status
-from placer.solving.transfer.cp_sat import PlacementModel
-from placer.solving.transfer.minimum_cuts import BranchAndBound
 from placer.solving.transfer.schedule import SCHEDULE
 
 if TYPE_CHECKING:
+    from placer.solving.transfer.cp_sat import PlacementModel
     from placer.solving.transfer.transfer_search import TransferSearch
 
 
@@ -37,10 +34,23 @@ def search_transfer(
     best: BestSoFar,
     effort: Effort,
 ) -> None:
-    """The least transfer: on two devices minimum cuts, where the problem is large a bound from the
-    devices that it takes, a heuristic search and simpler problems, then CP-SAT from the best on
-    what it leaves to decide."""
+    """The least cost: where the problem is large a good placement in a second, on two devices
+    minimum cuts, where it is large a bound from the devices that it takes, a heuristic search and
+    simpler problems, then CP-SAT from the best on what it leaves to decide."""
     problem = problem.alone()
+    # a good placement in a second
+    _plan_first(problem, hints, best, effort)
+    _improve(problem, hints, best, effort)
+
+
+@prove_first
+def search_few_units(problem: UnitProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
+    """The same of few units, without the first of it: there is no machine code to wait for."""
+    _improve(problem.alone(), hints, best, effort)
+
+
+def _improve(problem: UnitProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
+    """All that comes after a first placement."""
     # two devices: minimum cuts, before and after the search; more: accelerators as one
     known = _best_known(problem, hints, best)
     if _proves_by_cuts(problem, known, best, effort, SCHEDULE.first_cuts_share):
@@ -72,6 +82,9 @@ def search_transfer(
     known = _best_known(problem, hints, best)
     if _note_optimum(problem, known, best) or time.time() > effort.deadline:
         return
+    from placer.solving.process.cp_sat_run import run_cp_sat
+    from placer.solving.transfer.cp_sat import PlacementModel
+
     smaller = problem if known is None else contract(problem, problem.value(known))
     # Only a hint that keeps the limits: where strategies take turns, OR-Tools 9.10 to 9.15 ends the
     # process ("Check failed: heuristics.fixed_search != nullptr") when a worker that has a hint to
@@ -86,8 +99,25 @@ def search_transfer(
     run_cp_sat(model, best, effort, expand)
 
 
-search_few_units = search_transfer
-"""The same under another name: no heuristic search, so there is no machine code to wait for."""
+def _plan_first(problem: UnitProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
+    """Units dealt out along the depth and annealed at every scale, for a share of the time, or, in
+    a first part, for as many cycles as mostly take a second."""
+    from placer.solving.search.peak_search import PeakSearch
+
+    known = _best_known(problem, hints, best)
+    least = float("inf") if known is None else problem.value(known)
+
+    def keep(device_of: Sequence[int]) -> None:
+        """Takes what keeps the limits and costs less than what is known."""
+        if problem.is_feasible(device_of) and problem.value(device_of) < least:
+            best.keep(device_of)
+
+    starts = [*([] if known is None else [known]), *hints]
+    search = PeakSearch(to_row_problem(problem), starts, effort.seed, keep)
+    cycles = effort.work_limit
+    if effort.is_first:
+        cycles = SCHEDULE.first_plan_cycles
+    search.run(effort.until(SCHEDULE.plan_share), cycles, effort.threads)
 
 
 def search_bound(problem: UnitProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
@@ -126,6 +156,8 @@ def _proves_by_cuts(
     begin at; gives whether the best placement is then proven to be the optimum."""
     if problem.device_count != 2 or known is None:
         return False
+    from placer.solving.transfer.minimum_cuts import BranchAndBound
+
     smaller = contract(problem, problem.value(known))
     with contextlib.suppress(OverflowError):
         search = BranchAndBound(
@@ -148,6 +180,8 @@ def _proves_with_one_accelerator(
     of them is a placement.  Gives whether the best placement is then proven to be the optimum."""
     if problem.device_count <= 2 or known is None:
         return False
+    from placer.solving.transfer.minimum_cuts import BranchAndBound
+
     one = with_one_accelerator(problem)
     others = [device for device in range(problem.device_count) if device != problem.host]
 
@@ -182,6 +216,10 @@ def _bound_by_devices(
     takes, beside the search: it is one core's work."""
     if known is None:
         return
+    from placer.solving.bounds.device_counts import SCHEDULE as PRICES
+    from placer.solving.bounds.device_counts import DeviceCountBound
+    from placer.solving.bounds.device_sets import bound_by_sets
+
     steps = SCHEDULE.most_price_steps
     if effort.work_limit is not None:
         steps = min(steps, effort.work_limit)
@@ -207,6 +245,11 @@ def _prove_simpler_problems(
 ) -> None:
     """Raises the bound to what simpler problems prove, the simplest first, until one is too hard;
     their placements, made to fit, may be better than those known."""
+    from ortools.sat.python import cp_model
+
+    from placer.solving.process.cp_sat_run import cp_sat_solver
+    from placer.solving.transfer.cp_sat import PlacementModel
+
     for loss in SCHEDULE.losses:
         known = [] if searcher.best is None else searcher.best.device_of.tolist()
         if time.time() > effort.deadline or not known or not problem.is_feasible(known):

@@ -28,13 +28,13 @@ from placer.solving.caps.tightening import solve_under_peaks
 from placer.solving.compiled.cuts_of_orders import cut
 from placer.solving.compiled.held_bytes import hold, shift
 from placer.solving.peaks import solver as peaks_solver
-from placer.solving.peaks.moments import at_moments, to_held
-from placer.solving.peaks.problem import PeakProblem, regroup, to_peak_problem
-from placer.solving.peaks.search import PeakSearch
 from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import reduce_to_units
+from placer.solving.search.moments import at_moments, to_held
+from placer.solving.search.peak_problem import PeakProblem, regroup, to_peak_problem
+from placer.solving.search.peak_search import PeakSearch
 from placer.solving.search.unit_arrays import transfer_arrays
 from placer.solving.solution import Solution, SolverParameters, Status
 

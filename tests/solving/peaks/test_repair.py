@@ -8,9 +8,9 @@ import numpy as np
 from small_problems import problem_of
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
-from placer.solving.peaks.problem import PeakProblem, to_peak_problem
 from placer.solving.peaks.repair import repair
 from placer.solving.reduction.unit_problem import reduce_to_units
+from placer.solving.search.peak_problem import PeakProblem, to_peak_problem
 
 CHEAP = (3, 7)
 """After which ops of the chain little is handed on."""

@@ -11,10 +11,10 @@ from small_problems import problem_of
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.solving.peaks import repair as repair_module
-from placer.solving.peaks.problem import PeakProblem, to_peak_problem
 from placer.solving.peaks.repair import repair
 from placer.solving.peaks.sliding import slides
 from placer.solving.reduction.unit_problem import reduce_to_units
+from placer.solving.search.peak_problem import PeakProblem, to_peak_problem
 
 OPS, CAP, SPARE = 11, 4, 5
 

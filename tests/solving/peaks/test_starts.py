@@ -15,12 +15,12 @@ from small_problems import problem_of
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.arrays import Floats
-from placer.solving.peaks import search as search_module
-from placer.solving.peaks.problem import PeakProblem, to_peak_problem, to_row_problem
-from placer.solving.peaks.search import PeakSearch
 from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.reduction.unit_problem import reduce_to_units
+from placer.solving.search import peak_search as search_module
 from placer.solving.search.multilevel_search import Level
+from placer.solving.search.peak_problem import PeakProblem, to_peak_problem, to_row_problem
+from placer.solving.search.peak_search import PeakSearch
 from placer.solving.tidying import tidy_within
 
 COUNT = 40

@@ -16,7 +16,6 @@ from small_problems import tangle
 from placer.files import temporary_cache
 from placer.problem.placement_problem import PlacementProblem
 from placer.processes import run_task
-from placer.solving.peaks.problem import to_peak_problem
 from placer.solving.process import clock, compiling
 from placer.solving.process.child_search import search_in_child
 from placer.solving.process.compiling import (
@@ -30,6 +29,7 @@ from placer.solving.process.compiling import (
     warm_up,
 )
 from placer.solving.reduction.unit_problem import reduce_to_units
+from placer.solving.search.peak_problem import to_peak_problem
 from placer.solving.solution import Solution, SolverParameters
 from placer.solving.solver import solve
 from placer.solving.warm_up import sample_lifetimes
@@ -94,7 +94,7 @@ def test_waiting_for_machine_code_is_no_search(
     warm_up(TRANSFER)
     await_compiled(TRANSFER)
     await_compiled(TRANSFER)
-    assert sorted(asked) == ["moves", "transfer"]
+    assert sorted(asked) == ["moves", "peaks", "transfer"]
     assert time.monotonic() - real >= 0.2
     assert clock.monotonic() - began < 0.15
 

@@ -11,8 +11,8 @@ import numpy as np
 from placer.prediction.orders.execution_orders import highest_peak
 from placer.solving.compiled.arrays import Floats, Ints
 from placer.solving.compiled.held_bytes import Held, hold
-from placer.solving.peaks.moments import at_moments, to_held
-from placer.solving.peaks.problem import Buffers, PeakProblem, regroup
+from placer.solving.search.moments import at_moments, to_held
+from placer.solving.search.peak_problem import Buffers, PeakProblem, regroup
 
 _STRETCHES = 24
 """Parts of the order along which a device is fullest; the fullest moment of each is followed."""

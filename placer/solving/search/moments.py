@@ -6,7 +6,7 @@ import numpy as np
 
 from placer.solving.compiled.arrays import Flags, Floats, Ints
 from placer.solving.compiled.held_bytes import Held
-from placer.solving.peaks.problem import Buffers
+from placer.solving.search.peak_problem import Buffers
 
 
 def at_moments(buffers: Buffers, moments: Ints) -> Buffers:
@@ -37,8 +37,8 @@ def at_moments(buffers: Buffers, moments: Ints) -> Buffers:
 
 
 def to_held(buffers: Buffers, own: Floats) -> Held:
-    """The buffers of units (:func:`~placer.solving.peaks.problem.regroup`) beside what each unit
-    holds by itself.
+    """The buffers of units (:func:`~placer.solving.search.peak_problem.regroup`) beside what each
+    unit holds by itself.
 
     With a column per moment in ``own``, buffers that one unit has to itself are added there.
     """

@@ -25,11 +25,11 @@ from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.coarsening import carry
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held, deal_out, line_up
-from placer.solving.peaks.problem import PeakProblem
-from placer.solving.peaks.watch import Watch, Watched
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
+from placer.solving.search.peak_problem import PeakProblem
 from placer.solving.search.unit_arrays import transfer_arrays
+from placer.solving.search.watch import Watch, Watched
 from placer.solving.solution import Status
 
 

@@ -1,0 +1,96 @@
+"""Is there a plan wherever everything on the host fits, however small the accelerators are?
+
+    python benchmarks/spilling/run.py FOLDER [--limit SECONDS] [NAME ...]
+
+Ten graphs of ``benchmarks/graphs.py``, built into ``FOLDER`` if they are not there, each placed by
+``placer place --spill auto`` on two GPUs whose caps are shares of the peak that one device alone
+would have, from roomy to a fifth.  Every request is a row of a table; the exit code is 1 if one has
+no plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from graphs import build_apart
+
+NAMES = (
+    "resnet50", "densenet121", "inception_v3", "small_resnet_adam", "unet_adam",
+    "transformer_encoder", "transformer_adam", "lstm", "recommender", "perceptron_adam",
+)  # fmt: skip
+SHARES = (1.2, 0.8, 0.6, 0.45, 0.3, 0.2)
+HEADERS = (
+    "graph", "cap", "exit", "status", "MiB sent", "bound", "spilled of allowed, MiB", "s", "how",
+)  # fmt: skip
+_MIB = 1 << 20
+
+
+def main() -> int:
+    """Places every graph under every cap and prints the table; how many have no plan."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", default=NAMES)
+    parser.add_argument("--limit", type=float, default=30.0, help="seconds for each request")
+    arguments = parser.parse_args()
+    print("| " + " | ".join(HEADERS) + " |\n" + "|---" * len(HEADERS) + "|", flush=True)
+    missing = 0
+    for name in arguments.names:
+        (graph, *_) = build_apart(arguments.folder, [name])
+        for row in place_all(graph, arguments.limit):
+            print("| " + " | ".join(row) + " |", flush=True)
+            missing += row[2] != "0"
+    print(f"\n{missing} requests without a plan")
+    return int(missing > 0)
+
+
+def place_all(graph: Path, limit: float) -> Iterator[tuple[str, ...]]:
+    """One row of the table per cap."""
+    outputs = json.loads(graph.with_suffix(".json").read_text())["outputs"]
+    named = ["--outputs", ",".join(outputs)]
+    report = json.loads(_placer("report", str(graph), *named, "--format", "json").stdout)
+    peak = report["memory"]["peak_bytes"]
+    for share in SHARES:
+        plan = graph.with_name(f"{graph.stem}-{share}.plan.json")
+        caps = f"GPU:*={int(share * peak)},CPU:0={4 * peak + (1 << 30)}"
+        began = time.monotonic()
+        done = _placer(
+            "place", str(graph), *named, "--devices", "2xGPU", "--max-memory", caps, "--spill",
+            "auto", "--time-limit", str(limit), "-o", str(plan), "--force", "-q",
+        )  # fmt: skip
+        seconds = time.monotonic() - began
+        yield (graph.stem, f"{share:.0%}", str(done.returncode), *_facts(plan), f"{seconds:.0f}",
+               _how(plan))  # fmt: skip
+
+
+def _facts(path: Path) -> tuple[str, ...]:
+    """Status, value, bound and spilled bytes of a plan."""
+    solver: dict[str, Any] = json.loads(path.read_text())["solver"]
+    bound = "none" if solver["lower_bound"] is None else f"{solver['lower_bound'] / _MIB:.2f}"
+    value = "" if solver["value"] is None else f"{solver['value'] / _MIB:.2f}"
+    sizes = (solver["spill_footprint_bytes"], solver["spill_allowance_bytes"])
+    spilled = " of ".join("" if size is None else f"{size / _MIB:.2f}" for size in sizes)
+    return solver["status"], value, bound, spilled
+
+
+def _how(path: Path) -> str:
+    """What the warnings say about spilling."""
+    codes = [row["code"] for row in json.loads(path.read_text())["warnings"]]
+    return ", ".join(code for code in codes if code.startswith("spill_"))
+
+
+def _placer(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "placer", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
