@@ -23,8 +23,8 @@ from programs import FROZEN, SAVED, Program, chosen
 
 MEBIBYTE = 1 << 20
 PLENTY_MIB = 6000
-SHARES = {2: (0.65, 0.75, 0.9), 4: (0.45, 0.6, 0.8)}
-"""Caps, as shares of what one device needs, until one can be kept."""
+SHARES = {2: (0.65, 0.8, 1.0), 4: (0.45, 0.7, 1.0)}
+"""Caps, as shares of what one device needs, until one can be kept without spilling."""
 RUNS = 3
 RESOLUTION = 0.02
 """The least limit is found to this share."""
@@ -39,7 +39,8 @@ def main() -> None:
     parser.add_argument("--held-back", action="store_true", help="those alone")
     parser.add_argument("--tuning", action="store_true", help="the others alone")
     parser.add_argument("--no-limits", action="store_true", help="in use alone")
-    parser.add_argument("--growth", action="store_true", help="regions that grow, under the limit")
+    parser.add_argument("--no-least", action="store_true", help="in use, and served as stated")
+    parser.add_argument("--runs", type=int, default=RUNS, help="limited to what is stated")
     arguments = parser.parse_args()
     for program in chosen(arguments.names):
         if (arguments.held_back and not program.held_back) or (
@@ -49,14 +50,16 @@ def main() -> None:
         if find_spec(program.needs_package) is None:
             print(f"{program.name}: {program.needs_package} is not installed", flush=True)
             continue
-        found = measured(program, arguments.folder, limits=not arguments.no_limits)
+        runs = 0 if arguments.no_limits else arguments.runs
+        is_least = not (arguments.no_limits or arguments.no_least)
+        found = measured(program, arguments.folder, runs=runs, is_least=is_least)
         print(line(program, found), flush=True)
         if arguments.json:
             rows = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
             arguments.json.write_text(json.dumps({**rows, program.name: found}, indent=1) + "\n")
 
 
-def measured(program: Program, base: Path, *, limits: bool) -> dict[str, Any]:
+def measured(program: Program, base: Path, *, runs: int, is_least: bool) -> dict[str, Any]:
     """All that is found of one program."""
     folder = base / program.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +69,7 @@ def measured(program: Program, base: Path, *, limits: bool) -> dict[str, Any]:
         (folder / "plan.json").unlink(missing_ok=True)
         subprocess.run(["rm", "-rf", folder / "placed", folder / "placed.pb"], check=True)
         placed = apart("place", program, folder, str(share))
-        if (folder / "plan.json").exists() and placed["status"] in ("OPTIMAL", "FEASIBLE"):
+        if placed["status"] in ("OPTIMAL", "FEASIBLE") and not placed["spilled"]:
             break
     else:
         return {"failed": placed}
@@ -85,8 +88,8 @@ def measured(program: Program, base: Path, *, limits: bool) -> dict[str, Any]:
         return {"failed": found["free"], **found}
     limit = [-(-need // MEBIBYTE) for need in needs]
     found["limits_mib"] = limit
-    if limits:
-        found["runs"] = [run(program, folder, limit) for _ in range(RUNS)]
+    found["runs"] = [run(program, folder, limit) for _ in range(runs)]
+    if is_least:
         found["least_mib"] = [
             least(program, folder, index, limit[index], peak_of(found["free"], index))
             for index in range(program.devices)
@@ -171,11 +174,12 @@ def line(program: Program, found: dict[str, Any]) -> str:
     cells = [" + ".join(f"{size / MEBIBYTE:.0f}" for size in sizes) for sizes in
              (found["predicted_in_use"], seen, found["needs"])]  # fmt: skip
     if "least_mib" in found:
-        served = sum(bool(run.get("served")) for run in found["runs"])
         ratios = [n / MEBIBYTE / m for n, m in zip(found["needs"], found["least_mib"], strict=True)]
         cells.append(" + ".join(map(str, found["least_mib"])))
         cells.append(", ".join(f"{ratio:.2f}" for ratio in ratios))
-        cells.append(f"{served} of {RUNS}")
+    if found["runs"]:
+        served = sum(bool(run.get("served")) for run in found["runs"])
+        cells.append(f"{served} of {len(found['runs'])}")
     return f"{head} {' | '.join(cells)} |"
 
 

@@ -73,11 +73,8 @@ def place(program: Program, folder: Path, share: str) -> dict[str, Any]:
         plan.save(folder / "plan.json")
     if plan.placement and program.runs in (SAVED, FROZEN):
         placer.apply(source, plan, folder / f"placed{'.pb' if program.runs == FROZEN else ''}")
-    return {
-        "status": plan.solver.status,
-        "one": need_of(one, "GPU:0"),
-        "one_status": one.solver.status,
-    }
+    spilled = sum(device.spilled_bytes or 0 for device in plan.devices)
+    return {"status": plan.solver.status, "one": need_of(one, "GPU:0"), "spilled": spilled}
 
 
 def need_of(plan: Any, name: str) -> int:

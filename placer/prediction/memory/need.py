@@ -254,7 +254,7 @@ class AllocatorState:
                     if event not in asked.optional:
                         return False
                     address[event] = _NOT_HAD
-            if self.next_step(asked.moved) and not allocations.later:
+            if self.next_step(asked.moved) and self.step > len(allocations.later):
                 return True
         return True
 
