@@ -72,6 +72,7 @@ def solve_under_peaks(
     # with one accelerator little is to be decided, and sums of bytes decide it at once
     is_open = 2 * sum(len(devices) > 1 for devices in problem.allowed) > len(problem.allowed)
     rounds.proves_beside = is_large and is_open and rounds.is_layered() and not rounds.is_counted()
+    rounds.plan_first()
     rounds.try_layers()
     rounds.fit_by_transfer(SCHEDULE.first_fitting_share)
     rounds.try_baselines(SCHEDULE.baseline_share)
@@ -380,12 +381,41 @@ class _Rounds:
                 return
             self.try_baseline(name, limit)
 
+    def plan_first(self) -> None:
+        """Where no accelerator holds all, a placement along the orders before anything is proven;
+        what fits is the answer until something better is found."""
+        if self.given.objective != "transfer" or self.find_lifetimes is None:
+            return
+        moments = self.given.live_bytes or ({},)
+        held = sum(self.given.resident_bytes) + max(sum(each.values()) for each in moments)
+        caps = self.given.capacity_bytes
+        if held <= max((caps[device] for device in self.given.beside_host), default=held):
+            return
+        self.lifetimes = self.find_lifetimes()
+        found = solve_along_orders(
+            self.given,
+            self.lifetimes,
+            self.predict.bytes_over,
+            self.parameters,
+            clock.monotonic() + SCHEDULE.first_plan_share * self.seconds_left(),
+            None,
+            is_once=True,
+            judging_seconds=self.predict.longest_seconds,
+        )
+        if found is None or found.device_of is None:
+            return
+        self.note_crash(found)
+        if found.status is Status.UNKNOWN:
+            self.nearest = found
+        else:
+            self.best = replace(found, value=value_of(self.given, found.device_of))
+
     def try_layers(self) -> None:
         """Where the least transfer of a large program is asked for, whole layers dealt out and made
         to fit: what is found after that is never worse than what a person does."""
         if self.given.objective != "transfer" or self.solver != DEFAULT_SOLVER:
             return
-        if self.is_layered():
+        if self.is_layered() and self.best is None:
             seconds = min(BASELINE_SECONDS, SCHEDULE.baseline_share * self.seconds_left())
             limit = self.parameters
             if not self.is_counted():
