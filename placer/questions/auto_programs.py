@@ -183,7 +183,7 @@ class TrainingProgram(AutoProgram):
 
         division = training_division(asked, cluster, speeds)
         method = divided_train_step(self.model, division)
-        function = trace_step(self.model, self.specs, "train_step", method)
+        function = trace_step(self.model, self.specs, "train_step", method, values=False)
         objective = "throughput" if asked.kind == PIPELINE else "transfer"
         wanted = replace(self.wanted, objective=objective, spill="never")
         workload = replace(prepare(function, self.devices, wanted), cluster=cluster)
@@ -217,7 +217,7 @@ def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -
         return AutoProgram(source=trace_step(source, specs, "predict_step"), **known)
     from placer.strategies.keras_steps import draws_numbers, written_state
 
-    function = trace_step(source, specs, "train_step")
+    function = trace_step(source, specs, "train_step", values=False)
     return TrainingProgram(
         source=function,
         task="training",

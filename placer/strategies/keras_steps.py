@@ -55,6 +55,11 @@ class KerasStep(DividedStep):
                 f"({others[0]}), and parts of a batch update once, at the end"
             )
 
+    @property
+    def optimizer(self) -> Any:
+        """The model's, which while a step is traced may be another one than when it trains."""
+        return self.model.optimizer
+
     def backward(self, part: tuple[Any, ...]) -> tuple[Any, Any, Pairs]:
         """No loss, the logs and the gradients of one part."""
         (data,) = part

@@ -45,8 +45,13 @@ class DividedStep:
         _require_word(reduction, REDUCTIONS, "reduction")
         for word in tf.nest.flatten(outputs):
             _require_word(word, COMBINATIONS, "outputs")
-        self.run, self.optimizer, self.variables = converted(function), optimizer, variables
+        self.run, self._optimizer, self.variables = converted(function), optimizer, variables
         self.reduction, self.clip, self.outputs = reduction, clip, outputs
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer that updates once; ``None`` where there is nothing to train."""
+        return self._optimizer
 
     @property
     def trains(self) -> bool:

@@ -1,9 +1,10 @@
 """``with plan.bind(model)``: a Keras model's fit, evaluate and predict run placed.
 
-Inside the block the model's variables (weights, optimizer slots, metrics) are copies on their
-planned devices, and the functions that Keras runs for a batch are placed ones.  At the end the
-values go back into the original variables, one at a time.  Checkpoints read and write what is
-current, so they are the same files inside and outside of the block.
+Inside the block the model's variables (weights, optimizer slots, metrics) are on their planned
+devices and nowhere else, and the functions that Keras runs for a batch are placed ones.  Slots that
+are not there yet are made where the plan has them.  At the end the variables go back, one at a
+time.  They are the same variables all along, so checkpoints, callbacks and ``model.save()`` read
+and write what is current.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from placer.application.devices.graph_optimisers import switch_red_zones_off
 from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.collectives import collectives_open
 from placer.application.placing.graph_placement import planned_program
+from placer.application.placing.host_data import data_on_host
+from placer.application.placing.moved_variables import MovedVariables, copy_variable
 from placer.application.placing.placed_function import (
     PlacedFunction,
     captured_variables,
-    copy_variable,
     place_function,
 )
 from placer.application.placing.replicas import Replicas
@@ -32,7 +34,9 @@ from placer.errors import UsageError
 from placer.extraction.division.dividing import planned
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.companions import touched_handles
+from placer.extraction.reading.created_variables import created_on
 from placer.extraction.reading.loading import load_program
+from placer.extraction.reading.optimizer_slots import slot_devices
 from placer.extraction.reading.training_steps import batch_specs, keras_variables, trace_step
 from placer.graph.tensor_names import op_of, source_of
 from placer.plan.plan import Plan
@@ -94,8 +98,9 @@ def bind_model(
             model.name,
         )
     try:
-        bound.start()
-        yield bound
+        with data_on_host(model):
+            bound.start()
+            yield bound
     finally:
         bound.end()
         model.jit_compile = compiled
@@ -119,8 +124,9 @@ class BoundModel:
         self.functions: dict[str, PlacedFunction] = {}
         self._strict = strict
         self._mapping = mapping
-        self._copies: dict[int, Any] = {}  # by id of the original's handle
-        self._moved: list[tuple[Any, Any]] = []
+        self._copies: dict[int, Any] = {}  # what runs for a variable, by id of its handle
+        self._moved = MovedVariables()
+        self._copied: list[tuple[Any, Any]] = []  # of handles without a variable to move
         self._known: dict[Any, PlacedFunction] = {}
         self._largest_batch = 0
         self.replicas = Replicas()
@@ -133,16 +139,34 @@ class BoundModel:
     def start(self) -> None:
         """Moves the variables that the plan names, and puts the placed functions in place."""
         optimizer = getattr(self.model, "optimizer", None)
-        if optimizer is not None and not optimizer.built:
-            self.model.optimizer.build(self.model.trainable_variables)
+        lacks_slots = optimizer is not None and not optimizer.built
+        homes = slot_devices(self.model) if lacks_slots else {}
         for variable in keras_variables(self.model):
             device = self.plan.variables.get(variable.path)
             if device is not None:
-                self._move(variable._value, self._mapping.stand_in(device))
-        self._adopt()
+                self._settle(variable._value, self._mapping.stand_in(device))
+        if lacks_slots:
+            self._make_slots(homes)
+        self._moved.drop_functions()
         self._replicate()
         for name, runner in self.runners.items():
             setattr(self.model, name, runner)
+
+    def _make_slots(self, homes: Mapping[str, str]) -> None:
+        """Builds the optimizer, each slot where the plan has it; one that it does not know is at
+        home, where Keras makes it."""
+        planned = {
+            name: self._mapping.stand_in(self.plan.variables[name])
+            for name in homes
+            if name in self.plan.variables
+        }
+        optimizer = self.model.optimizer
+        with created_on(lambda name: planned.get(name, homes.get(name))):
+            optimizer.build(self.model.trainable_variables)
+        for slot in optimizer.variables:
+            if slot.path in homes:
+                self._copies[id(slot._value.handle)] = slot._value
+                self._moved.expect_home(slot._value, homes[slot.path])
 
     def _replicate(self) -> None:
         """Gives the replicas of towers the values of the model's variables, on their devices."""
@@ -153,13 +177,11 @@ class BoundModel:
             self.replicas.add(variable._value, copy)
 
     def end(self) -> None:
-        """Gives every original variable the value of its copy, and the model its originals."""
+        """Brings every variable home, with its value."""
         self.replicas.release()
-        originals = {id(copy.handle): original for original, copy in self._moved}
-        for original, copy in self._moved:
+        for original, copy in self._copied:
             original.assign(copy)
-        for variable in keras_variables(self.model):
-            variable._value = originals.get(id(variable._value.handle), variable._value)
+        self._moved.bring_home()
 
     def placed(self, step: str, data: Any) -> PlacedFunction:
         """The placed function of ``step`` for batches like ``data``."""
@@ -194,7 +216,7 @@ class BoundModel:
     def _place(self, step: str, specs: Any, *, is_planned: bool) -> PlacedFunction:
         function = trace_step(self.model, specs, step, self._method if is_planned else None)
         program = load_program(function)
-        plan = self.plan
+        plan, asked = self.plan, is_planned
         if is_planned:
             program = planned(program, plan)
             is_planned = not self._differs(program)
@@ -204,6 +226,8 @@ class BoundModel:
             held = self._held_devices(program, function)
             placement = derive_placement(program, plan.placement, held)
             plan = replace(plan, placement=placement, transfers=())
+        if self._settle_captured(program, function, plan.placement):
+            return self._place(step, specs, is_planned=asked)
         known = set(self._copies)
         placed = place_function(
             function,
@@ -215,9 +239,25 @@ class BoundModel:
         )
         for moved in placed.moved:
             if id(moved.original.handle) not in known and moved.copy is not moved.original:
-                self._moved.append((moved.original, moved.copy))
-        self._adopt()
+                self._copied.append((moved.original, moved.copy))
         return placed
+
+    def _settle_captured(
+        self, program: FlatProgram, function: Any, placement: Mapping[str, str]
+    ) -> bool:
+        """Moves the variables that ``function`` captures and that are not Keras's; whether there
+        were any, so that it has to be traced again."""
+        owned = {id(variable.handle): variable for variable in function.graph.variables}
+        found = False
+        for variable in program.variables:
+            own = owned.get(id(program.captures.get(variable.handle)))
+            if own is not None and id(own.handle) not in self._copies:
+                device = self._mapping.stand_in(placement[variable.handle])
+                found = found or own.device != device
+                self._settle(own, device)
+        if found:
+            self._moved.drop_functions()
+        return found
 
     def _differs(self, program: FlatProgram) -> bool:
         """Whether the plan is of nearly ``program``, and may be adapted to it."""
@@ -250,22 +290,12 @@ class BoundModel:
                 held[variable.handle] = self.plan.variables.get(variable.name, HOST)
         return held
 
-    def _move(self, variable: Any, device: str) -> None:
+    def _settle(self, variable: Any, device: str) -> None:
+        """Has ``variable`` on ``device``, unless it was settled before."""
         if id(variable.handle) not in self._copies:
-            copy = variable if variable.device == device else copy_variable(variable, device)
-            self._copies[id(variable.handle)] = copy
-            if copy is not variable:
-                self._moved.append((variable, copy))
-
-    def _adopt(self) -> None:
-        """Puts the copies where the model holds the originals.
-
-        They take over the identity by which Keras's optimizers know the slots of a variable.
-        """
-        for variable in keras_variables(self.model):
-            copy = self._copies.get(id(variable._value.handle), variable._value)
-            copy._unique_id = variable._value._unique_id
-            variable._value = copy
+            if variable.device != device:
+                self._moved.move(variable, device)
+            self._copies[id(variable.handle)] = variable
 
     def _runner(self, step: str) -> Callable[[Any], Any]:
         def run(iterator: Any) -> Any:

@@ -23,6 +23,7 @@ from placer.application.devices.runtime_settings import soft_placement
 from placer.application.placing.collectives import place_collectives
 from placer.application.placing.function_graphs import build_function, find_ends
 from placer.application.placing.graph_placement import map_graph_devices, place_graph_def
+from placer.application.placing.moved_variables import copy_variable
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import Captures, Tensor
@@ -194,18 +195,6 @@ def _variable_behind(handle: Any, name: str) -> Any:
         unique_id=name,
         in_graph_mode=False,
     )
-
-
-def copy_variable(variable: Any, device: str) -> Any:
-    """A variable with the value of ``variable`` on ``device``."""
-    with tf.init_scope(), tf.device(device):
-        return tf.Variable(
-            variable.read_value(),
-            trainable=variable.trainable,
-            name=variable.name.partition(":")[0],
-            dtype=variable.dtype,
-            shape=variable.shape,
-        )
 
 
 def _new_captures(

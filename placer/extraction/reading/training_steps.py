@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 from placer.errors import UsageError
+from placer.extraction.reading.optimizer_slots import traced_optimizer
 
 
 def training_step(model: Any, data: Any) -> Any:
@@ -16,6 +18,8 @@ def training_step(model: Any, data: Any) -> Any:
     tensors or ``tf.TensorSpec``), or a ``tf.data.Dataset`` of such batches.  Only its shapes and
     dtypes are used, and the leading dimension is left open: bind it with ``batch_size`` when
     placing.  The step is traced without ``jit_compile``, whatever the model was compiled with.
+    Where the optimizer has no slots yet, the step has some of its own on the host, so that none
+    are on a GPU before there is a plan.
 
     Raises :class:`UsageError` for a model that is not compiled.
     """
@@ -23,11 +27,18 @@ def training_step(model: Any, data: Any) -> Any:
 
 
 def trace_step(
-    model: Any, specs: Any, name: str, method: Callable[[Any], Any] | None = None
+    model: Any,
+    specs: Any,
+    name: str,
+    method: Callable[[Any], Any] | None = None,
+    *,
+    values: bool = True,
 ) -> Any:
     """The ConcreteFunction of the model's method ``train_step``, ``test_step`` or
     ``predict_step`` on a batch like ``specs``, or of another ``method`` in its place, whose
-    ``tidy``, if it has one, sees the graph; its state (slots, metrics) is built before."""
+    ``tidy``, if it has one, sees the graph.  Metrics are built before.  An optimizer without slots
+    stays without: the step has slots of its own, on the host, which without ``values`` take no
+    memory and cannot be run."""
     import tensorflow as tf
 
     if not getattr(model, "compiled", False) and name != "predict_step":
@@ -41,10 +52,19 @@ def trace_step(
     def run(data: Any) -> Any:
         return step(data)
 
-    function = tf.function(run, jit_compile=False, autograph=False).get_concrete_function(specs)
+    def traced() -> Any:
+        return tf.function(run, jit_compile=False, autograph=False).get_concrete_function(specs)
+
+    optimizer: Any = getattr(model, "optimizer", None) if name != "predict_step" else None
+    is_bare = optimizer is not None and not optimizer.built
+    with traced_optimizer(model, values=values) if is_bare else nullcontext() as own:
+        function = traced()
+    if is_bare and optimizer.built:  # the step has it from elsewhere than the model
+        function = traced()
     if hasattr(step, "tidy"):
         step.tidy(function.graph)
-    function.model, function.step = model, step  # a trace does not keep its variables alive
+    # a trace does not keep its variables alive
+    function.model, function.step, function.optimizer = model, step, own
     return function
 
 
@@ -110,14 +130,19 @@ def _is_sparse(loss: Any) -> bool:
 
 
 def _build_state(model: Any, specs: Any) -> None:
-    """Creates what the first step would: a trace that creates variables differs from the next."""
+    """Creates what the first step would, but for the optimizer's slots: a trace that creates
+    variables differs from the next."""
     import tensorflow as tf
 
     batch = tf.nest.map_structure(
         lambda spec: spec and SimpleNamespace(shape=tuple(spec.shape), dtype=spec.dtype.name),
         specs,
     )
-    model._symbolic_build(data_batch=batch)
+    optimizer, vars(model)["optimizer"] = model.optimizer, None
+    try:
+        model._symbolic_build(data_batch=batch)
+    finally:
+        vars(model)["optimizer"] = optimizer
 
 
 def keras_variables(model: Any) -> list[Any]:
