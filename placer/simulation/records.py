@@ -53,7 +53,8 @@ class GpuRecord:
     """One GPU in one process: the ``peak``, and the last request that was refused, if any was.
 
     ``taken_bytes`` is the most that TensorFlow took from the driver, ``last_op`` the op whose
-    kernel ran last.
+    kernel ran last.  ``live_bytes`` are in use now, or when the process ended, for requests of
+    ``live_asked_bytes``.
     """
 
     index: int
@@ -63,6 +64,8 @@ class GpuRecord:
     taken_bytes: int
     launches: int
     last_op: str
+    live_bytes: int = 0
+    live_asked_bytes: int = 0
 
     @property
     def is_used(self) -> bool:
@@ -117,6 +120,7 @@ def _gpu(content: mmap.mmap, index: int, live: int) -> GpuRecord:
     _, peak_bytes, _, taken, seconds, refusals, launches, last, name, then, is_peak = fields
     peak_at, refused_at = at + _CARD.size, at + _CARD.size + _MOMENT_BYTES
     held = _held(content, _LIVE_AT, live, index) if is_peak else _moment_held(content, peak_at)
+    now = [sizes for _, *sizes in _holdings(content, _LIVE_AT, live, index)]
     peak = Moment(
         in_use_bytes=peak_bytes,
         asked_bytes=0,
@@ -133,6 +137,8 @@ def _gpu(content: mmap.mmap, index: int, live: int) -> GpuRecord:
         taken_bytes=taken,
         launches=launches,
         last_op=_name(content, last),
+        live_bytes=sum(size for size, _ in now),
+        live_asked_bytes=sum(asked for _, asked in now),
     )
 
 
@@ -156,7 +162,7 @@ def _moment_held(content: mmap.mmap, at: int) -> tuple[Held, ...]:
 def _held(content: mmap.mmap, at: int, count: int, card: int | None) -> tuple[Held, ...]:
     """The holdings from ``at`` on, those of one card only, by op, the largest first."""
     sizes, counts = Counter[int](), Counter[int]()
-    for name, size in _holdings(content, at, count, card):
+    for name, size, _ in _holdings(content, at, count, card):
         sizes[name] += size
         counts[name] += 1
     rows: Mapping[int, int] = sizes
@@ -168,12 +174,13 @@ def _held(content: mmap.mmap, at: int, count: int, card: int | None) -> tuple[He
 
 def _holdings(
     content: mmap.mmap, at: int, count: int, card: int | None
-) -> Iterator[tuple[int, int]]:
+) -> Iterator[tuple[int, int, int]]:
+    """Name, bytes in use and bytes that were asked for."""
     end = at + count * _HOLDING.size
     for fields in _HOLDING.iter_unpack(content[at:end]):
-        _, size, _, name, owner, _, _ = fields
+        _, size, asked, name, owner, _, _ = fields
         if card is None or owner == card:
-            yield name, size
+            yield name, size, asked
 
 
 def _name(content: mmap.mmap, place: int) -> str:
