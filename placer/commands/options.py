@@ -83,8 +83,8 @@ _TABLE = """
 --optimised           leave TensorFlow's graph optimisation on (off by default, so that every op of
                       the plan is there to be compared)
 --cluster cluster.toml  run on the servers that its [[task]] tables name
---memory              rehearse whether it fits: each device a process of its own, whose allocator
-                      has the plan's cap as its hard limit
+--memory              does it fit: load the placed program and run ten steps on simulated GPUs
+                      limited to the plan's caps (needs a C compiler)
 --record FILE         write PLAN with the ops that TensorFlow moved, as warnings 'fallback'
 --trace DIR           run nothing: take the times out of what TensorFlow's profiler wrote (a log
                       folder with plugins/profile, or an *.xplane.pb file)

@@ -18,8 +18,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Run MODEL once and compare, op by op, the device asked for with the one "
         "that ran it, the predicted transfers with those TensorFlow made, and the outputs with "
         "the unplaced program's.  Where the plan's devices are absent, logical CPU devices stand "
-        "in for them (a rehearsal), and the result says so.  With --memory the program also runs "
-        "some steps with every cap as the limit of TensorFlow's allocator, GPU or no GPU.",
+        "in for them (a rehearsal), and the result says so.  With --memory the placed program is "
+        "also loaded and run ten steps on simulated GPUs limited to the plan's caps.",
     )
     parser.add_argument("model", metavar="MODEL", help="placed model, or with PLAN any model")
     parser.add_argument("plan", metavar="PLAN", nargs="?", help="plan.json of placer place")

@@ -137,17 +137,18 @@ def run_flat(
     ``keys`` name its flat outputs.  TensorFlow reports partitioned graphs only at the first call
     of a function: use a fresh one.
     """
+    return _observed(function, lambda: _call_flat(function, inputs, keys), optimised)
 
-    def call() -> dict[str, Array]:
-        arguments = [
-            tf.constant(value, t.dtype) for value, t in zip(inputs, function.inputs, strict=False)
-        ]
-        result = function._call_flat(arguments, function.captured_inputs)
-        values = [] if result is None else tf.nest.flatten(result, expand_composites=True)
-        tensors = [value for value in values if hasattr(value, "numpy")]
-        return dict(zip(keys, tensors, strict=False))
 
-    return _observed(function, call, optimised)
+def _call_flat(function: Any, inputs: Sequence[Any], keys: Sequence[str]) -> dict[str, Any]:
+    """The outputs of a call with one array per argument, in order."""
+    arguments = [
+        tf.constant(value, t.dtype) for value, t in zip(inputs, function.inputs, strict=False)
+    ]
+    result = function._call_flat(arguments, function.captured_inputs)
+    values = [] if result is None else tf.nest.flatten(result, expand_composites=True)
+    tensors = [value for value in values if hasattr(value, "numpy")]
+    return dict(zip(keys, tensors, strict=False))
 
 
 def _observed(function: Any, call: Callable[[], Mapping[str, Array]], optimised: bool) -> Run:
@@ -170,14 +171,24 @@ def _observed(function: Any, call: Callable[[], Mapping[str, Array]], optimised:
     )
 
 
-def run_saved_model(request: RunRequest, which: int) -> Run:
-    """One call of a signature of a TensorFlow 2 SavedModel, variables on their saved devices.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedFunction:
+    """A ``function`` of a SavedModel that is loaded (``model`` keeps it alive); ``exported`` ones
+    take their inputs by name.  ``notes`` say how it was loaded where that is not obvious."""
 
-    A function that no signature exports takes the inputs in their order and gives the outputs in
-    theirs.  The program is a copy that may be changed.  Variables of a model without weights get
-    made-up values.
+    function: Any
+    model: Any
+    exported: bool
+    notes: tuple[str, ...]
+
+
+def load_function(request: RunRequest, which: int) -> LoadedFunction:
+    """The function of a TensorFlow 2 SavedModel, variables on their saved devices.
+
+    The program is a copy that may be changed.  Variables of a model without weights get made-up
+    values.
     """
-    path, tags, inputs = Path(request.programs[which]), list(request.tags), request.inputs
+    path, tags = Path(request.programs[which]), list(request.tags)
     # loaded, if need be without the records of an optimizer that is not here
     stored = _has_weights(path)
     options = tf.saved_model.LoadOptions(
@@ -192,20 +203,38 @@ def run_saved_model(request: RunRequest, which: int) -> Run:
             raise
         notes.append(drop_slot_records(path))
         loaded = tf.saved_model.load(str(path), tags=tags, options=options)
-    # its function, with weights, called once
+    # its function, with weights
     if not isinstance(loaded.signatures, Mapping):  # the model may call anything so
         raise ModelError("the signatures of the model are no map of functions")
     exported = loaded.signatures.get(request.signature)
     function = exported or _inner_function(loaded, path, tags, request.signature)
     if not stored:
         notes.append(_invent_weights(function.variables))
-    if exported is None:
-        keys = [key for key, _ in request.fetches[which]]
-        run = run_flat(function, list(inputs.values()), keys, optimised=request.options.optimised)
-    else:
-        tensors = {key: tf.constant(value) for key, value in inputs.items()}
-        run = _observed(function, lambda: function(**tensors), request.options.optimised)
-    return replace(run, notes=tuple(notes))
+    return LoadedFunction(
+        function=function, model=loaded, exported=exported is not None, notes=tuple(notes)
+    )
+
+
+def call_loaded(loaded: LoadedFunction, request: RunRequest, which: int) -> dict[str, Any]:
+    """The outputs of one call, by key.
+
+    A function that no signature exports takes the inputs in their order and gives the outputs in
+    theirs.
+    """
+    if loaded.exported:
+        tensors = {key: tf.constant(value) for key, value in request.inputs.items()}
+        return dict(loaded.function(**tensors))
+    keys = [key for key, _ in request.fetches[which]]
+    return _call_flat(loaded.function, list(request.inputs.values()), keys)
+
+
+def run_saved_model(request: RunRequest, which: int) -> Run:
+    """One call of a signature of a TensorFlow 2 SavedModel; see :func:`load_function`."""
+    loaded = load_function(request, which)
+    run = _observed(
+        loaded.function, lambda: call_loaded(loaded, request, which), request.options.optimised
+    )
+    return replace(run, notes=loaded.notes)
 
 
 def _inner_function(loaded: Any, path: Path, tags: Sequence[str], name: str) -> Any:
@@ -250,21 +279,28 @@ def _has_weights(path: Path) -> bool:
     return (path / "variables" / "variables.index").exists()
 
 
-def run_session(request: RunRequest, which: int) -> Run:
-    """One session run of a SavedModel, loaded and initialised as a session does it, or of a
-    GraphDef; variables without weights get made-up values."""
-    path, fetches = Path(request.programs[which]), request.fetches[which]
+@contextmanager
+def open_session(request: RunRequest, which: int) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """A session with a SavedModel, loaded and initialised as a session does it, or with a GraphDef;
+    variables without weights get made-up values, which notes beside it say."""
+    path = Path(request.programs[which])
     target, config = _config(request, placed=which == 1)
-    metadata = v1.RunMetadata()
-    options = v1.RunOptions(output_partition_graphs=True)
-    wanted = [tensor for _, tensor in fetches], list(request.targets[which])
     with tf.Graph().as_default(), v1.Session(target, config=config) as session:
         if request.kind == "graph":
             tf.graph_util.import_graph_def(read_source(path, as_written=True), name="")
         else:
             v1.saved_model.load(session, list(request.tags), str(path))
         stored = request.kind != "graph" and _has_weights(path)
-        notes = () if stored else invent_state(session, session.graph)
+        yield session, () if stored else invent_state(session, session.graph)
+
+
+def run_session(request: RunRequest, which: int) -> Run:
+    """One run in a session; see :func:`open_session`."""
+    fetches = request.fetches[which]
+    metadata = v1.RunMetadata()
+    options = v1.RunOptions(output_partition_graphs=True)
+    wanted = [tensor for _, tensor in fetches], list(request.targets[which])
+    with open_session(request, which) as (session, notes):
         values, _ = session.run(wanted, dict(request.inputs), options, metadata)
     return Run(
         outputs=dict(zip([key for key, _ in fetches], values, strict=True)),

@@ -53,7 +53,7 @@ from placer.application.verifying.judgement import (
     Subject,
     judge,
 )
-from placer.application.verifying.memory_rehearsal import rehearse_memory
+from placer.application.verifying.memory_rehearsal import rehearse_live
 from placer.application.verifying.partition_graphs import runtime_names
 from placer.application.verifying.verification_process import (
     Runs,
@@ -110,7 +110,7 @@ def verify_live(
     found = judge(subject, mapping, runs, optimised=options.optimised)
     if options.memory and plan is not None:
         named = {item.key: value for item, value in zip(program.inputs, values, strict=True)}
-        return replace(found, memory=rehearse_memory(program, plan, named, options))
+        return replace(found, memory=rehearse_live(program, plan, named, options))
     return found
 
 

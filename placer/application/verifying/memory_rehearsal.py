@@ -1,34 +1,32 @@
-"""Does a plan fit?  Its program, run with every device's cap as the hard limit of an allocator.
+"""Does a plan fit?  Its program, loaded and run on simulated GPUs limited to the plan's caps.
 
-Every device of the plan is a process of its own, whose tensors come from TensorFlow's BFC allocator
-(:mod:`placer.application.running.limited_devices`), so that running out of memory is seen before
-there is any GPU.  What only GPUs have is not: workspaces of cuDNN, and kernels that differ.  Where
-a CPU is predicted to need more than the cap that serves the card, its process may have that.
+TensorFlow's own GPU runtime is the judge, in a process of its own
+(:mod:`placer.application.running.simulated_steps`).  Workspaces of cuDNN and cuBLAS are 0 bytes
+there.  The host has no limit: TensorFlow knows none for CPUs.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from cost_models.device_names import canonical
-from placer.application.devices.device_mapping import HOST
+from cost_models.card_memory import card_that_hands_out
+from cost_models.devices import preset
+from placer.application.devices.device_mapping import HOST, DeviceMapping
 from placer.application.placing.graph_placement import map_graph_devices, place_graph_def
 from placer.application.running.generated_inputs import Array
-from placer.application.running.limited_devices import (
-    JOB,
-    Limit,
-    StepsRequest,
-    StepsRun,
-    limited_environment,
-)
-from placer.application.running.program_runs import RunOptions
-from placer.application.verifying.stand_in_needs import stand_in_needs
+from placer.application.running.program_runs import RunOptions, RunRequest
+from placer.application.running.simulated_steps import StepsRequest, StepsRun
+from placer.application.verifying.model_files import ModelFile
 from placer.application.verifying.verification_result import (
+    FLAT_GRAPH,
+    LOADED,
     DeviceMemory,
     MemoryRehearsal,
     OutOfMemory,
@@ -37,103 +35,139 @@ from placer.errors import ModelError, UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.graph.op_types import VARIABLES
 from placer.plan.plan import Plan
+from placer.plan.rows import PlannedDevice
 from placer.prediction.metrics import GROWTH
 from placer.processes import Ending, run_task
+from placer.simulation.cards import SimulatedGpu
+from placer.simulation.environment import GROWTH as GROWS
+from placer.simulation.environment import child_environment
 
-STEPS = 3
+STEPS = 10
+
+_CAPABILITY = "7.5"
+"""Of a GPU whose model is not known."""
 
 
-def rehearse_memory(
-    program: FlatProgram,
-    plan: Plan,
-    values: Mapping[str, Array],
-    options: RunOptions,
-    folder: str | None = None,
+def rehearse_file(
+    model: ModelFile, values: Mapping[str, Array], options: RunOptions, folder: str | None
 ) -> MemoryRehearsal:
-    """Some steps of ``program``, placed by ``plan``, on inputs ``values`` (by key).
+    """Some steps of the placed program of a file, on inputs ``values`` (by key).
 
-    Weights are made up; every table gets one row.  With ``folder``, its file's, the program may do
-    nothing but compute.  Raises :class:`UsageError` for what cannot be
-    rebuilt in other processes, :class:`ModelError` if the program does not run for another reason
-    than memory.
+    With the ``folder`` of the model's file it may do nothing but compute.  Raises
+    :class:`UsageError` where GPUs cannot be simulated, :class:`ModelError` if the program does not
+    run for another reason than memory.
     """
-    names = [HOST, *(device.name for device in plan.devices if device.name != HOST)]
-    task = {name: number for number, name in enumerate(names)}
-    rows = {device.name: device for device in plan.devices}
+    mapping = _mapping(model.plan)
+    with tempfile.TemporaryDirectory(prefix="placer-memory-") as name:
+        model.write_placed(Path(name) / "placed", mapping)
+        request = model.request(Path(name), values)
+        request = replace(request, mapping=mapping, options=options, folder=folder)
+        return _rehearse(request, model.plan, LOADED)
+
+
+def rehearse_live(
+    program: FlatProgram, plan: Plan, values: Mapping[str, Array], options: RunOptions
+) -> MemoryRehearsal:
+    """Some steps of the flat graph of a live ``program``; values of variables are made up.
+
+    Raises as :func:`rehearse_file`, and :class:`UsageError` for what cannot be rebuilt in another
+    process.
+    """
+    mapping = _mapping(plan)
     graph_def = place_graph_def(program, plan.placement)
     _revive_captures(graph_def, program)
-    map_graph_devices(graph_def, lambda device: _task_device(device, task))
-    needs = stand_in_needs(program, plan)
-    limits = [
-        Limit(
-            bytes=max(rows[name].memory_limit_bytes, needs.get(name, 0)),
-            in_one_region=name != HOST and rows[name].allocator != GROWTH,
-        )
-        for name in names
-    ]
+    map_graph_devices(graph_def, mapping.stand_in)
     tensors = {item.key: item.tensor for item in program.inputs}
-    with tempfile.TemporaryDirectory(prefix="placer-memory-") as own:
-        path = Path(own) / "graph.pb"
+    with tempfile.TemporaryDirectory(prefix="placer-memory-") as name:
+        path = Path(name) / "graph.pb"
         path.write_bytes(graph_def.SerializeToString())
-        request = StepsRequest(
-            graph=str(path),
-            names=names,
-            limits=limits,
-            feeds={tensors[key]: value for key, value in values.items()},
-            fetches=[tensor for _, tensor in program.outputs],
-            targets=program.targets,
-            variables={
-                variable.handle: (variable.dtype, tuple(size or 1 for size in variable.shape or ()))
-                for variable in program.variables
-            },
-            steps=STEPS,
-            optimised=options.optimised,
-            time_limit_seconds=options.time_limit_seconds,
-            folder=folder,
+        request = RunRequest(
+            kind="graph",
+            programs=("", str(path)),
+            inputs={tensors[key]: value for key, value in values.items()},
+            fetches=((), tuple(program.outputs)),
+            targets=((), tuple(program.targets)),
+            mapping=mapping,
+            options=options,
         )
-        found = _run(request)
+        return _rehearse(request, plan, FLAT_GRAPH)
+
+
+def _gpus(plan: Plan) -> list[PlannedDevice]:
+    """The GPUs of a plan; raises :class:`UsageError` if it has none."""
+    found = [row for row in plan.devices if row.type == "GPU"]
+    if not found:
+        raise UsageError(
+            "the plan has no GPU: memory is rehearsed on simulated GPUs, and the memory of a CPU "
+            "has no limit in TensorFlow"
+        )
+    return found
+
+
+def _mapping(plan: Plan) -> DeviceMapping:
+    """The simulated GPU for each GPU of the plan; all else is the host."""
+    number = {row.name: f"GPU:{index}" for index, row in enumerate(_gpus(plan))}
+    return DeviceMapping(
+        stand_ins={HOST: HOST, **{row.name: number.get(row.name, HOST) for row in plan.devices}}
+    )
+
+
+def _rehearse(request: RunRequest, plan: Plan, how: str) -> MemoryRehearsal:
+    rows = _gpus(plan)
+    cards = [_card(row, index) for index, row in enumerate(rows)]
+    options = replace(request.options, optimised=True)
+    with tempfile.TemporaryDirectory(prefix="placer-records-") as records:
+        environment = child_environment(cards, os.environ, Path(records))
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(cards))))
+        environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        if any(row.allocator == GROWTH for row in rows):
+            environment[GROWS] = "true"
+        outcome = run_task(
+            "placer.application.running.simulated_steps:run_steps",
+            StepsRequest(run=replace(request, options=options), steps=STEPS),
+            options.time_limit_seconds,
+            environment,
+        )
+    if outcome.ending is not Ending.ANSWERED:
+        raise ModelError(f"the run on simulated GPUs did not end: {outcome.reason}")
+    found: StepsRun = outcome.answer
     return MemoryRehearsal(
+        program=how,
         devices=tuple(
             DeviceMemory(
-                device=name,
-                cap_bytes=rows[name].memory_limit_bytes,
-                limit_bytes=limit.held_bytes,
-                predicted_bytes=rows[name].peak_memory_bytes,
-                need_bytes=rows[name].need_bytes,
-                stand_in_need_bytes=needs.get(name),
+                device=row.name,
+                cap_bytes=row.memory_limit_bytes,
+                limit_bytes=row.memory_limit_bytes,
+                predicted_bytes=row.peak_memory_bytes,
+                need_bytes=row.need_bytes,
                 held_bytes=used.now_bytes,
                 peak_bytes=used.peak_bytes,
             )
-            for name, limit, used in zip(names, limits, found.in_use, strict=True)
+            for row, used in zip(rows, found.in_use, strict=True)
         ),
         steps=found.steps,
         out_of_memory=None
         if found.out_of_memory is None
         else OutOfMemory(
-            device=names[found.out_of_memory[0]],
+            device=rows[found.out_of_memory[0]].name,
             op=found.out_of_memory[1],
             message=found.out_of_memory[2],
         ),
     )
 
 
-def _run(request: StepsRequest) -> StepsRun:
-    """The steps, run in processes of their own."""
-    outcome = run_task(
-        "placer.application.running.limited_devices:run_steps",
-        request,
-        request.time_limit_seconds,
-        limited_environment(request.limits[0].mib, optimised=request.optimised),
+def _card(row: PlannedDevice, index: int) -> SimulatedGpu:
+    """A card that hands out the cap of a device, of the device's model."""
+    try:
+        capability = preset(row.model).compute_capability or _CAPABILITY
+    except (KeyError, ValueError):
+        capability = _CAPABILITY
+    return SimulatedGpu(
+        name=f"GPU:{index}",
+        model=row.model or "Simulated GPU",
+        compute_capability=capability,
+        memory=card_that_hands_out(row.memory_limit_bytes, capability),
     )
-    if outcome.ending is not Ending.ANSWERED:
-        raise ModelError(f"the rehearsal of memory did not end: {outcome.reason}")
-    found: StepsRun = outcome.answer
-    return found
-
-
-def _task_device(device: str, task: Mapping[str, int]) -> str:
-    """The device that stands for one of the plan; the host for what names none."""
-    return f"/job:{JOB}/task:{task.get(canonical(device), 0) if device else 0}/device:CPU:0"
 
 
 def _revive_captures(graph_def: Any, program: FlatProgram) -> None:
@@ -158,7 +192,8 @@ def _revive_captures(graph_def: Any, program: FlatProgram) -> None:
         else:
             raise UsageError(
                 f"the function uses {node.name}, a resource besides variables, which cannot be "
-                "rebuilt in another process: memory is rehearsed for programs that have none"
+                "rebuilt in another process: run the program itself on simulated GPUs "
+                "(placer simulate --devices SPEC -- python train.py)"
             )
 
 

@@ -18,7 +18,7 @@ from placer.application.running.generated_inputs import Given, guesses, input_va
 from placer.application.running.program_runs import RunOptions
 from placer.application.verifying.judgement import judge
 from placer.application.verifying.live_verification import verify_live
-from placer.application.verifying.memory_rehearsal import rehearse_memory
+from placer.application.verifying.memory_rehearsal import rehearse_file
 from placer.application.verifying.model_files import ModelFile
 from placer.application.verifying.verification_process import run_in_child
 from placer.application.verifying.verification_result import Verification
@@ -28,6 +28,7 @@ from placer.extraction.files.model_paths import require_own_paths
 from placer.extraction.process.local_models import local_model
 from placer.graph.program_source import Bindings
 from placer.plan.plan import Plan
+from placer.simulation.building import build_libraries
 
 TIME_LIMIT_SECONDS = 600.0
 
@@ -60,12 +61,13 @@ def verify(
     run is a rehearsal on logical CPU devices, unless ``on_hardware``.  ``strict`` switches
     TensorFlow's soft placement off; ``optimised`` leaves its graph optimisation on.  ``cluster``
     (a ``cluster.toml`` with ``[[task]]`` tables, or addresses by job) runs the placed program on
-    the servers there.  ``memory`` runs some more steps, each device a process of its own whose
-    allocator, TensorFlow's BFC, has the plan's cap as its hard limit.  ``choice`` are ``tag_set``,
+    the servers there.  ``memory`` also loads the placed program and runs ten steps on simulated
+    GPUs limited to the plan's caps; of a live program its flat graph.  ``choice`` are ``tag_set``,
     ``signature`` and ``outputs``.  Variables have their old values afterwards.
 
-    Raises :class:`UsageError` for a plan of another model and, with ``on_hardware``, for absent
-    devices; :class:`ModelError` if the model does not even run unplaced, or does what it may not;
+    Raises :class:`UsageError` for a plan of another model, with ``memory`` where GPUs cannot be
+    simulated (it says what is missing) and, with ``on_hardware``, for absent devices;
+    :class:`ModelError` if the model does not even run unplaced, or does what it may not;
     :class:`VerificationError` if it runs unplaced but not placed, or with ``strict`` if an op ran
     elsewhere than it was asked to.
     """
@@ -80,6 +82,12 @@ def verify(
     )
     if memory and plan is None and not isinstance(source, PlacedFunction):
         raise UsageError("whether a plan fits is asked (memory): give the plan too")
+    if memory:
+        if on_hardware:
+            raise UsageError(
+                "memory is judged on simulated GPUs, which on_hardware forbids: leave out one"
+            )
+        build_libraries()
     # a file, a graph that is written to one, or something of this process
     if options.cluster is not None:
         require_tasks(options.cluster)
@@ -153,6 +161,5 @@ def _verify_file(
         runs = runs._replace(placed=placed)
     found = judge(subject, mapping, runs, optimised=options.optimised)
     if options.memory and model.plan is not None:
-        memory_run = rehearse_memory(model.program, model.plan, values, options, folder)
-        return replace(found, memory=memory_run)
+        return replace(found, memory=rehearse_file(model, values, options, folder))
     return found

@@ -30,6 +30,19 @@ OP_CODES = {
 """Why an op did not run where it was asked to; ``colocated_with`` is followed by ``:NAME``."""
 
 
+GPU, SIMULATED, CPU = "gpu", "simulated", "cpu"
+"""Judges: real cards; TensorFlow's GPU runtime on simulated cards, which computes no values;
+logical CPU devices, which stand in."""
+
+LOADED, FLAT_GRAPH = "loaded", "flat_graph"
+PROGRAMS = {
+    LOADED: "the placed program, loaded",
+    FLAT_GRAPH: "the flat graph of the live program, beside which plan.bind() keeps nothing; to "
+    "run the program itself: placer simulate -- python train.py",
+}
+"""What ran on simulated GPUs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRow:
     """One op: where it was asked to run and where it ran (``""``: not seen), with a code of
@@ -82,13 +95,9 @@ class OutputRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMemory:
-    """One device in bytes: the plan's cap, the limit that its allocator had (the cap, in whole MiB
-    unless it takes one region), the peak and the need that the plan predicts, what was in use
-    between steps and at most (all of it, where a chunk at its end is not split).
-
-    ``stand_in_need_bytes`` is what the CPU that stood in is predicted to need, where that is close
-    to a cap that serves as planned; where it is more, it was the limit.
-    """
+    """One GPU in bytes: the plan's cap, the limit that its allocator had (the same), the peak and
+    the need that the plan predicts, what was in use after the last step, and at most from loading
+    on."""
 
     device: str
     cap_bytes: int
@@ -97,7 +106,6 @@ class DeviceMemory:
     need_bytes: int | None
     held_bytes: int
     peak_bytes: int
-    stand_in_need_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +120,12 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRehearsal:
-    """``steps`` steps of a program, each device a process with its cap as limit."""
+    """``steps`` steps on simulated GPUs, each limited to its cap; ``program`` is the key of
+    ``PROGRAMS`` for what ran."""
 
     devices: tuple[DeviceMemory, ...]
     steps: int
+    program: str = LOADED
     out_of_memory: OutOfMemory | None = None
 
     @property
@@ -154,7 +164,7 @@ class Verification(Summarised):
     """One run of a placed program, compared with its plan and with the unplaced program.
 
     ``rehearsed``: logical CPU devices stood in for the plan's (``stand_ins``: plan device to
-    device of the run).  ``memory``: what every device took with its cap as the limit of its
+    device of the run).  ``memory``: what every GPU took with its cap as the limit of its
     allocator, if that was asked for.  ``applied``: the model carried no placement, so the plan was
     applied to a temporary copy.  ``optimised``: graph optimisation was on.  ``notes`` say what else
     to know.  ``gate`` is the verdict of ``--fail-on``.
@@ -202,6 +212,14 @@ class Verification(Summarised):
             ),
             *(self.memory.mismatches if self.memory else ()),
         )
+
+    @property
+    def judges(self) -> dict[str, str]:
+        """Who says so, by what is said: ``gpu``, ``simulated`` or ``cpu``."""
+        own = {row.actual for row in self.ops if row.actual} | set(self.stand_ins)
+        ran = CPU if self.rehearsed or all("GPU" not in device for device in own) else GPU
+        found = dict.fromkeys(("ops", "transfers", "variables", "outputs"), ran)
+        return found | ({"memory": SIMULATED} if self.memory else {})
 
     @property
     def counts(self) -> Counts:
@@ -256,6 +274,7 @@ class Verification(Summarised):
             "schema": SCHEMA,
             **asdict(self),
             "stand_ins": dict(self.stand_ins),
+            "judges": self.judges,
             "summary": self.counts,
             "mismatches": list(self.mismatches),
         }

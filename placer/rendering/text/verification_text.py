@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from placer.application.verifying.verification_result import (
+    PROGRAMS,
     Counts,
     MemoryRehearsal,
     OpRow,
@@ -80,6 +81,7 @@ def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
         ("transfers", _transfer_line(found, summary)),
         ("variables", _variable_line(summary)),
         ("outputs", _output_line(found, summary)),
+        ("judges", _judges(found)),
         ("result", _result(found)),
     ]
 
@@ -128,6 +130,14 @@ def _output_line(found: Verification, summary: Counts) -> str:
     )
 
 
+def _judges(found: Verification) -> str:
+    """Who gave which line."""
+    by_judge: dict[str, list[str]] = {}
+    for line, judge in found.judges.items():
+        by_judge.setdefault(judge, []).append(line)
+    return "; ".join(f"{judge}: {', '.join(lines)}" for judge, lines in by_judge.items())
+
+
 def _result(found: Verification) -> Text:
     count = len(found.mismatches)
     if not count:
@@ -140,7 +150,7 @@ def _result(found: Verification) -> Text:
 
 
 def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
-    """Returns a row per device: the memory it took, its cap being the allocator's hard limit."""
+    """Returns a row per GPU: the memory it took, its cap being the allocator's hard limit."""
     failed = found.out_of_memory
     headers = ("Memory", "Held>", "In use, most>", "Need>", "Cap>", "Used>", "Answer")
     cells = [
@@ -155,16 +165,8 @@ def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
         )
         for row in found.devices
     ]
-    rows = Rows(headers, cells, width=width)
-    raised = [row for row in found.devices if row.limit_bytes > row.cap_bytes]
-    if not raised:
-        return rows
-    shown = ", ".join(f"{row.device} {format_cap(row.cap_bytes)}" for row in raised)
-    note = (
-        f"Caps: {shown}. On a CPU, which runs ops in other orders and with other kernels than a "
-        "GPU, more is needed there than is planned: so much more was allowed."
-    )
-    return Group(rows, Text(note))
+    ran = f"Ran on simulated GPUs, {format_count(found.steps, 'step')}: {PROGRAMS[found.program]}."
+    return Group(Rows(headers, cells, width=width), Text(ran))
 
 
 def _op_table(rows: Sequence[OpRow], width: int) -> RenderableType:

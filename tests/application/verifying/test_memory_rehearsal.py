@@ -1,23 +1,22 @@
-"""Every device a process, its cap the hard limit of TensorFlow's allocator."""
+"""Programs loaded and run on simulated GPUs that hand out the plan's caps."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from jsonschema import Draft202012Validator
+from simulation.simulated_runs import require_simulation
 
 import placer
-from placer.application.running.program_runs import RunOptions
-from placer.application.verifying.memory_rehearsal import rehearse_memory
 from placer.errors import UsageError, VerificationError
-from placer.extraction.reading.loading import load_program
 from placer.plan.schemas import load_schema
 from placer.rendering.json_text import to_json
+from placer.rendering.text.verification_text import render_verification
+from placer.simulation import building
 
 v1 = tf.compat.v1
 MIB = 2**20
@@ -25,6 +24,11 @@ SIDE = 1024
 MATRIX = SIDE * SIDE * 4
 ROUNDING = 256
 """BFC hands out multiples of that."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def simulation():
+    require_simulation()
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +62,25 @@ def capped(plan, name, cap_mib):
 
 def test_what_allocators_hand_out_is_what_tensors_take(wide):
     """Held: the variable where it is.  At most: concat and sum of 32 MiB (the sum overwrites
-    nothing, as its input is read twice) and the 4 MiB that arrived."""
+    nothing, as its input is read twice) and the 4 MiB that arrived; ten steps are run, and JSON and
+    text say who judged what."""
     path, plan = wide
-    found = placer.verify(path, capped(plan, "GPU:1", 900), memory=True).raise_for_mismatch().memory
-    assert found.out_of_memory is None
-    assert found.steps == 3
-    used = {row.device: row for row in found.devices}
+    found = placer.verify(path, capped(plan, "GPU:1", 900), memory=True).raise_for_mismatch()
+    assert found.memory.out_of_memory is None
+    assert found.memory.steps == 10
+    used = {row.device: row for row in found.memory.devices}
+    assert list(used) == ["GPU:0", "GPU:1"]
     assert used["GPU:0"].held_bytes == pytest.approx(MATRIX, abs=16 * ROUNDING)
     assert used["GPU:1"].held_bytes <= 16 * ROUNDING
-    assert used["GPU:0"].peak_bytes == pytest.approx(3 * MATRIX, abs=16 * ROUNDING)
+    assert 2 * MATRIX <= used["GPU:0"].peak_bytes <= 3 * MATRIX + 16 * ROUNDING
+    assert used["GPU:1"].peak_bytes >= 16 * MATRIX
     assert used["GPU:1"].limit_bytes == 900 * MIB
+    assert found.judges["memory"] == "simulated"
+    assert found.judges["outputs"] == found.judges["ops"] == "cpu"
+    assert json.loads(to_json(found))["judges"] == found.judges
+    text = render_verification(found, "wide")
+    assert "cpu: ops, transfers, variables, outputs; simulated: memory" in " ".join(text.split())
+    assert "10 steps: the placed program, loaded" in " ".join(text.split())
 
 
 def test_a_cap_that_is_too_small_names_the_device_and_the_op(wide):
@@ -87,20 +100,28 @@ def test_weights_that_do_not_fit_are_named(wide):
     path, plan = wide
     found = placer.verify(path, capped(plan, "GPU:0", 2), memory=True).memory
     assert found.out_of_memory.device == "GPU:0"
-    assert found.out_of_memory.op == "initial/weights"
     assert found.steps == 0
 
 
-def test_a_program_may_read_what_is_in_its_folder(tmp_path):
-    """The file beside the graph is read in the rehearsal, too, whose own folder is another one."""
-    path, words = tmp_path / "graph.pb", tmp_path / "words.txt"
-    words.write_text("three")
-    with tf.Graph().as_default() as graph:
-        x = v1.placeholder(tf.int32, [8], "x")
-        tf.add(x, tf.strings.length(tf.io.read_file(str(words))), name="y")
-    path.write_bytes(graph.as_graph_def().SerializeToString())
-    plan = placer.place(path, "1xGPU:1GiB", time_limit=2.0)
-    assert placer.verify(path, plan, memory=True).raise_for_mismatch().memory.steps == 3
+def test_a_placed_saved_model_is_loaded(tmp_path):
+    """Its own weights, on their devices: what the plan calls resident is held."""
+    model = tf.Module()
+    model.first = tf.Variable(tf.ones([SIDE, SIDE]), name="first")
+    model.second = tf.Variable(tf.ones([SIDE, 2 * SIDE]), name="second")
+    model.call = tf.function(
+        lambda x: {"y": tf.matmul(tf.matmul(x, model.first), model.second)},
+        input_signature=[tf.TensorSpec([8, SIDE], name="x")],
+    )
+    tf.saved_model.save(model, str(tmp_path / "model"), signatures=model.call)
+    pins = {"*MatMul": "GPU:0", "*MatMul_1": "GPU:1"}
+    plan = placer.place(tmp_path / "model", "2xGPU:100MiB", pins=pins, time_limit=10.0)
+    placer.apply(tmp_path / "model", plan, out=tmp_path / "placed")
+    found = placer.verify(tmp_path / "placed", plan, memory=True).raise_for_mismatch().memory
+    assert found.program == "loaded"
+    for row in plan.devices[:2]:
+        held = next(used.held_bytes for used in found.devices if used.device == row.name)
+        assert row.resident_bytes in (MATRIX, 2 * MATRIX)
+        assert held == pytest.approx(row.resident_bytes, abs=16 * ROUNDING)
 
 
 def test_functions_bring_their_variables(tmp_path):
@@ -121,22 +142,17 @@ def test_functions_bring_their_variables(tmp_path):
     assert float(tf.reduce_sum(weights)) == SIDE * SIDE
 
 
-def test_tables_get_a_row(tmp_path):
-    """A lookup runs: it would fail in a table that nobody has filled."""
-    with tf.Graph().as_default() as graph:
-        ids = v1.placeholder(tf.string, [4], "ids")
-        table = tf.raw_ops.HashTableV2(key_dtype=tf.string, value_dtype=tf.int64, name="table")
-        found = tf.raw_ops.LookupTableFindV2(
-            table_handle=table, keys=ids, default_value=tf.constant(7, tf.int64)
-        )
-        tf.identity(found, name="found")
-    path = tmp_path / "graph.pb"
-    path.write_bytes(graph.as_graph_def().SerializeToString())
-    plan = placer.place(path, "1xGPU:64MiB", time_limit=10.0)
-    words = {"ids": np.array([b"a", b"b", b"c", b"d"], object)}
-    memory = rehearse_memory(load_program(path), plan, words, RunOptions())
-    assert memory.out_of_memory is None
-    assert memory.steps == 3
+def test_a_table_of_a_function_cannot_be_rebuilt():
+    """What cannot be sent to another process is refused, with the command that runs the script."""
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([8], tf.int64)])
+    def looked_up(ids):
+        return table.lookup(ids) * 2.0
+
+    plan = placer.place(looked_up, "1xGPU:64MiB", time_limit=10.0)
+    with pytest.raises(UsageError, match="placer simulate"):
+        placer.verify(looked_up, plan, memory=True)
 
 
 def test_without_a_plan_there_are_no_caps(wide):
@@ -145,26 +161,18 @@ def test_without_a_plan_there_are_no_caps(wide):
         placer.verify(wide[0], memory=True)
 
 
-def test_what_was_sent_is_not_kept(tmp_path):
-    """Ten products in a row, each read by GPU:1 alone besides the next: not more than three of
-    them, and what is on its way, are on GPU:0 at once.  On a busy machine more may be on its way,
-    so one rehearsal of three is enough; where what was sent is kept, eleven are there each time."""
-    with tf.Graph().as_default() as graph:
-        x = v1.placeholder(tf.float32, [], "x")
-        weights = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[SIDE, SIDE], name="weights")
-        read = tf.raw_ops.ReadVariableOp(resource=weights, dtype=tf.float32, name="read")
-        products = [tf.matmul(read, read, name="product_0")]
-        for number in range(1, 10):
-            products.append(tf.matmul(products[-1], read, name=f"product_{number}"))
-        sums = [tf.reduce_sum(y, name=f"sum_{n}") for n, y in enumerate(products)]
-        tf.add(tf.add_n(sums), x, name="total")
-    path = tmp_path / "graph.pb"
-    path.write_bytes(graph.as_graph_def().SerializeToString())
-    pins = {"weights": "GPU:0"}
-    pins |= {y.op.name: "GPU:0" for y in products} | {y.op.name: "GPU:1" for y in sums}
-    plan = placer.place(path, "2xGPU:1GiB", pins=pins, time_limit=10.0)
-    peaks: list[int] = []
-    while len(peaks) < 3 and min(peaks, default=math.inf) > 7 * MATRIX:
-        found = placer.verify(path, plan, memory=True).raise_for_mismatch().memory
-        peaks += [row.peak_bytes for row in found.devices if row.device == "GPU:0"]
-    assert min(peaks) <= 7 * MATRIX, peaks
+def test_without_a_compiler_it_says_what_is_missing(wide, monkeypatch, tmp_path):
+    """Before anything is run; with on_hardware simulated GPUs are forbidden."""
+    path, plan = wide
+    with pytest.raises(UsageError, match="on_hardware forbids"):
+        placer.verify(path, plan, memory=True, on_hardware=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(building.importlib.util, "find_spec", _without_zig)
+    with pytest.raises(UsageError, match="need a C compiler"):
+        placer.verify(path, plan, memory=True)
+
+
+def _without_zig(name, package=None, find=importlib.util.find_spec):
+    return None if name == "ziglang" else find(name, package)
