@@ -142,9 +142,12 @@ def _rest(limit_mib):
 
 def _driven(sizes, events, limit_mib, *, growth):
     """Whether TensorFlow's own allocator serves these requests, and its bytes in use after each."""
-    from placer.application.running.limited_devices import limited_environment  # TensorFlow
-
-    environment = {**limited_environment(limit_mib, optimised=True), "PYTHONPATH": TESTS}
+    environment = {
+        "TF_CPU_ALLOCATOR_USE_BFC": "true",
+        "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mib),
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "PYTHONPATH": TESTS,
+    }
     request = sizes, events, 0 if growth else _rest(limit_mib)
     return run_task("tasks_in_children:hand_out", request, 120.0, environment).answer
 
