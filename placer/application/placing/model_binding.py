@@ -23,7 +23,11 @@ from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.collectives import collectives_open
 from placer.application.placing.graph_placement import planned_program
 from placer.application.placing.host_data import data_on_host
-from placer.application.placing.moved_variables import MovedVariables, copy_variable
+from placer.application.placing.moved_variables import (
+    MovedVariables,
+    copy_variable,
+    made_snug,
+)
 from placer.application.placing.placed_function import (
     PlacedFunction,
     captured_variables,
@@ -161,7 +165,7 @@ class BoundModel:
             if name in self.plan.variables
         }
         optimizer = self.model.optimizer
-        with created_on(lambda name: planned.get(name, homes.get(name))):
+        with created_on(lambda name: planned.get(name, homes.get(name)), made=made_snug):
             optimizer.build(self.model.trainable_variables)
         for slot in optimizer.variables:
             if slot.path in homes:

@@ -30,6 +30,11 @@ _NO_ROOM = (tf.errors.ResourceExhaustedError, tf.errors.InternalError)
 ("Dst tensor is not initialized")."""
 
 
+_TRIES = 4
+_SNUG = 1.02
+"""Times the size of a variable: a chunk up to that is as good as one of its size."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moved:
     """A variable and its ``handle`` on the device to which it returns; without one a variable that
@@ -50,7 +55,7 @@ class MovedVariables:
     def move(self, variable: Any, device: str) -> None:
         """Has ``variable`` on ``device``, and nothing of it where it was."""
         handle = variable.handle
-        variable._handle = copy_variable(variable, device).handle
+        variable._handle = made_snug(device, lambda: copy_variable(variable, device)).handle
         self._moved.append(_Moved(variable=variable, handle=handle, home=handle.device))
         _give_back(handle, variable)
 
@@ -105,6 +110,31 @@ def copy_variable(variable: Any, device: str) -> Any:
             dtype=variable.dtype,
             shape=variable.shape,
         )
+
+
+def made_snug(device: str, make: Callable[[], Any]) -> Any:
+    """The variable that ``make`` makes on ``device``, in a chunk of its size if there is one.
+
+    TensorFlow's allocator gives out a free chunk whole if it is less than twice what was asked
+    for, and where variables have left there are such chunks: another try, while the first is
+    held, gets another chunk.
+    """
+    if "GPU" not in device:
+        return make()
+    tries: list[tuple[int, int, Any]] = []
+    while len(tries) < _TRIES:
+        before = tf.config.experimental.get_memory_info(device)["current"]
+        try:
+            variable = make()
+        except _NO_ROOM:
+            if tries:
+                break
+            raise
+        taken = tf.config.experimental.get_memory_info(device)["current"] - before
+        if taken <= _SNUG * (variable.shape.num_elements() or 0) * variable.dtype.size + 256:
+            return variable
+        tries.append((taken, len(tries), variable))
+    return min(tries)[2]
 
 
 def _return(moved: _Moved) -> bool:

@@ -13,11 +13,16 @@ which programs read while they are built."""
 
 
 @contextmanager
-def created_on(device_of: Callable[[str], str | None], *, values: bool = True) -> Iterator[None]:
+def created_on(
+    device_of: Callable[[str], str | None],
+    *,
+    values: bool = True,
+    made: Callable[[str, Callable[[], Any]], Any] = lambda _, make: make(),
+) -> Iterator[None]:
     """Inside of the block a new variable is created, and its first value computed, on the device
     that ``device_of`` gives for its name (``None``: where it is asked for); of variables with one
     name the second is ``NAME_1``, and so on.  Without ``values`` those of more than 4 KiB have
-    none and take no memory."""
+    none and take no memory.  ``made`` may call what makes one on a device more than once."""
     import tensorflow as tf
 
     seen: Counter[str] = Counter()
@@ -28,7 +33,9 @@ def created_on(device_of: Callable[[str], str | None], *, values: bool = True) -
         seen[base] += 1
         device = device_of(name)
         with nullcontext() if device is None else tf.device(device):
-            return next_creator(**settings) if values else _empty_or(next_creator, settings)
+            if values:
+                return made(device or "", lambda: next_creator(**settings))
+            return _empty_or(next_creator, settings)
 
     with tf.variable_creator_scope(create):
         yield

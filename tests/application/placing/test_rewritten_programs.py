@@ -10,6 +10,7 @@ import tensorflow as tf
 import training_programs as programs
 from long_tests import long_test
 from rewritings_by_hand import recompute_cheap_ops
+from simulation.simulated_runs import require_simulation
 
 import placer
 from placer.application.placing.placed_programs import apply, clear
@@ -398,8 +399,9 @@ def trained_by(folder, steps=3):
 
 
 def test_the_accelerator_holds_less(wide, unswapped, swapped):
-    """Each device a process of its own, so that what is sent is copied: at its peak the accelerator
-    has in use what is predicted, and so much less than without swaps; what waits is on the host."""
+    """On a simulated GPU, at its peak, is in use what is predicted, and so much less than without
+    swaps."""
+    require_simulation()
     rows = {}
     for name, plan in (("plain", unswapped), ("swapped", swapped)):
         found = placer.verify(wide, plan, memory=True).raise_for_mismatch().memory
@@ -408,8 +410,6 @@ def test_the_accelerator_holds_less(wide, unswapped, swapped):
     assert after.predicted_bytes < 0.65 * before.predicted_bytes
     assert after.peak_bytes == pytest.approx(after.predicted_bytes, rel=0.1)
     assert before.peak_bytes == pytest.approx(before.predicted_bytes, rel=0.1)
-    host = rows["swapped"]["CPU:0"]
-    assert host.peak_bytes == pytest.approx(host.predicted_bytes, rel=0.1)
 
 
 def build_first_version():

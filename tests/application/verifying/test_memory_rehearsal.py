@@ -34,7 +34,7 @@ def simulation():
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory):
     """A graph file and its plan, with the weights (4 MiB) on GPU:0; on GPU:1 the product y eight
-    times below each other (32 MiB), and that doubled."""
+    times below each other (32 MiB), and that turned."""
     path = tmp_path_factory.mktemp("wide") / "graph.pb"
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [SIDE, SIDE], "x")
@@ -42,10 +42,10 @@ def wide(tmp_path_factory):
         read = tf.raw_ops.ReadVariableOp(resource=weights, dtype=tf.float32, name="read")
         y = tf.matmul(x, read, name="y")
         wide = tf.concat([y] * 8, 0, name="wide")
-        doubled = tf.add(wide, wide, name="doubled")
-        tf.reduce_sum(doubled, name="total")
+        turned = tf.transpose(wide, name="turned")
+        tf.reduce_sum(turned, name="total")
     path.write_bytes(graph.as_graph_def().SerializeToString())
-    pins = {"weights": "GPU:0", "y": "GPU:0", "wide": "GPU:1", "doubled": "GPU:1"}
+    pins = {"weights": "GPU:0", "y": "GPU:0", "wide": "GPU:1", "turned": "GPU:1"}
     plan = placer.place(path, "2xGPU:1GiB", pins=pins, time_limit=10.0)
     assert plan.placement["wide"] == "GPU:1"
     return path, plan
@@ -61,9 +61,8 @@ def capped(plan, name, cap_mib):
 
 
 def test_what_allocators_hand_out_is_what_tensors_take(wide):
-    """Held: the variable where it is.  At most: concat and sum of 32 MiB (the sum overwrites
-    nothing, as its input is read twice) and the 4 MiB that arrived; ten steps are run, and JSON and
-    text say who judged what."""
+    """Held: the variable where it is.  At most: 32 MiB joined and as much turned.  Ten
+    steps are run; JSON and text say who judged what."""
     path, plan = wide
     found = placer.verify(path, capped(plan, "GPU:1", 900), memory=True).raise_for_mismatch()
     assert found.memory.out_of_memory is None
@@ -84,14 +83,14 @@ def test_what_allocators_hand_out_is_what_tensors_take(wide):
 
 
 def test_a_cap_that_is_too_small_names_the_device_and_the_op(wide):
-    """36 MiB arrive and are joined; the sum does not fit in what is left of 48."""
+    """36 MiB arrive and are joined; what is turned does not fit in what is left of 48."""
     path, plan = wide
     found = placer.verify(path, capped(plan, "GPU:1", 48), memory=True)
     Draft202012Validator(load_schema("verification")).validate(json.loads(to_json(found)))
     assert found.memory.out_of_memory.device == "GPU:1"
-    assert found.memory.out_of_memory.op == "doubled"
+    assert found.memory.out_of_memory.op == "turned"
     assert found.memory.steps == 0
-    with pytest.raises(VerificationError, match="GPU:1 ran out of memory at op doubled"):
+    with pytest.raises(VerificationError, match="GPU:1 ran out of memory at op turned"):
         found.raise_for_mismatch()
 
 
@@ -137,8 +136,9 @@ def test_functions_bring_their_variables(tmp_path):
 
     plan = placer.place(step, "1xGPU:1GiB", time_limit=10.0)
     found = placer.verify(step, plan, memory=True).raise_for_mismatch().memory
+    assert found.program == "flat_graph"
     used = {row.device: row for row in found.devices}
-    assert used["GPU:0"].held_bytes == pytest.approx(MATRIX, abs=16 * ROUNDING)
+    assert used["GPU:0"].held_bytes == pytest.approx(MATRIX, abs=MATRIX // 64)
     assert float(tf.reduce_sum(weights)) == SIDE * SIDE
 
 
