@@ -122,6 +122,8 @@ def _rehearse(request: RunRequest, plan: Plan, how: str) -> MemoryRehearsal:
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         if any(row.allocator == GROWTH for row in rows):
             environment[GROWS] = "true"
+        if any(row.red_zones is False for row in rows):
+            environment.setdefault("TF_DISABLE_RZ_CHECK", "1")
         outcome = run_task(
             "placer.application.running.simulated_steps:run_steps",
             StepsRequest(run=replace(request, options=options), steps=STEPS),

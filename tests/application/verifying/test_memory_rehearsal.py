@@ -123,6 +123,18 @@ def test_a_placed_saved_model_is_loaded(tmp_path):
         assert held == pytest.approx(row.resident_bytes, abs=16 * ROUNDING)
 
 
+def test_a_program_may_read_what_is_in_its_folder(tmp_path):
+    """The file beside the graph is read in the rehearsal, too, whose own folder is another one."""
+    path, words = tmp_path / "graph.pb", tmp_path / "words.txt"
+    words.write_text("three")
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.int32, [8], "x")
+        tf.add(x, tf.strings.length(tf.io.read_file(str(words))), name="y")
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    plan = placer.place(path, "1xGPU:1GiB", time_limit=2.0)
+    assert placer.verify(path, plan, memory=True).raise_for_mismatch().memory.steps == 10
+
+
 def test_functions_bring_their_variables(tmp_path):
     """A training step of a live function: captured variables are rebuilt with made-up values."""
     weights = tf.Variable(tf.ones([SIDE, SIDE]), name="weights")
