@@ -161,11 +161,11 @@ def test_checkpoints_go_both_ways(cnn_plan, tmp_path):
         saved = tf.train.Checkpoint(model=model).save(str(tmp_path / "placed"))
         model.save(tmp_path / "placed.keras")
     plain = programs.fresh(programs.cnn)
-    plain.optimizer.build(plain.trainable_variables)
+    losses_of(plain, programs.cnn_data(1), 16)  # builds it and its slots
     tf.train.Checkpoint(model=plain).restore(saved).assert_existing_objects_matched()
     assert values_of(plain) == weights
     one_by_one = programs.fresh(programs.cnn)
-    one_by_one.optimizer.build(one_by_one.trainable_variables)
+    losses_of(one_by_one, programs.cnn_data(1), 16)
     placer.load_checkpoint(tf.train.Checkpoint(model=one_by_one), saved)
     assert values_of(one_by_one) == weights
     loaded = keras.models.load_model(tmp_path / "placed.keras")
