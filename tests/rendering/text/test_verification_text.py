@@ -18,6 +18,7 @@ Verification
   transfers  1 of 1 predicted were made, no others
   variables  1 of 1 where they should be
   outputs    1 output equal to the unplaced program's (largest difference 0)
+  judges     cpu: ops, transfers, variables, outputs
   result     as planned: every difference is explained
 
 Ops elsewhere  Asked for  Ran on  Why
