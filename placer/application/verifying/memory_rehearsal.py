@@ -22,7 +22,7 @@ from placer.application.devices.device_mapping import HOST, DeviceMapping
 from placer.application.placing.graph_placement import map_graph_devices, place_graph_def
 from placer.application.running.generated_inputs import Array
 from placer.application.running.program_runs import RunOptions, RunRequest
-from placer.application.running.simulated_steps import StepsRequest, StepsRun
+from placer.application.running.simulated_steps import InUse, StepsRequest, StepsRun
 from placer.application.verifying.model_files import ModelFile
 from placer.application.verifying.verification_result import (
     FLAT_GRAPH,
@@ -133,6 +133,7 @@ def _rehearse(request: RunRequest, plan: Plan, how: str) -> MemoryRehearsal:
     if outcome.ending is not Ending.ANSWERED:
         raise ModelError(f"the run on simulated GPUs did not end: {outcome.reason}")
     found: StepsRun = outcome.answer
+    in_use = found.in_use or [InUse(now_bytes=0, peak_bytes=0)] * len(rows)  # no GPU was used
     return MemoryRehearsal(
         program=how,
         devices=tuple(
@@ -145,7 +146,7 @@ def _rehearse(request: RunRequest, plan: Plan, how: str) -> MemoryRehearsal:
                 held_bytes=used.now_bytes,
                 peak_bytes=used.peak_bytes,
             )
-            for row, used in zip(rows, found.in_use, strict=True)
+            for row, used in zip(rows, in_use, strict=True)
         ),
         steps=found.steps,
         out_of_memory=None
