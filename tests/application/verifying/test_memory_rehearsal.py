@@ -71,7 +71,7 @@ def test_what_allocators_hand_out_is_what_tensors_take(wide):
     assert list(used) == ["GPU:0", "GPU:1"]
     assert used["GPU:0"].held_bytes == pytest.approx(MATRIX, abs=16 * ROUNDING)
     assert used["GPU:1"].held_bytes <= 16 * ROUNDING
-    assert 2 * MATRIX <= used["GPU:0"].peak_bytes <= 3 * MATRIX + 16 * ROUNDING
+    assert 2 * MATRIX <= used["GPU:0"].peak_bytes <= 4 * MATRIX + 16 * ROUNDING
     assert used["GPU:1"].peak_bytes >= 16 * MATRIX
     assert used["GPU:1"].limit_bytes == 900 * MIB
     assert found.judges["memory"] == "simulated"
