@@ -1,6 +1,6 @@
 """Is there a plan wherever everything on the host fits, however small the accelerators are?
 
-    python benchmarks/spilling/run.py FOLDER [--limit SECONDS] [NAME ...]
+    python benchmarks/spilling/commands.py FOLDER [--limit SECONDS] [NAME ...]
 
 Ten graphs of ``benchmarks/graphs.py``, built into ``FOLDER`` if they are not there, each placed by
 ``placer place --spill auto`` on two GPUs whose caps are shares of the peak that one device alone
