@@ -101,8 +101,11 @@ with tf.device("GPU:0"):
 def test_a_script_that_waits_for_a_value_is_ended(tmp_path: Path) -> None:
     """The time limit ends a loop on a value that no kernel computes, with exit code 6, and names
     the op whose value was read last."""
-    code, _, told = simulate(tmp_path, "--devices", "T4", "--time-limit", "30", script=WAITING)
-    assert code == 6, told[-3000:]
+    for limit in ("15", "90"):  # the longer one where the machine is too busy to begin in time
+        code, _, told = simulate(tmp_path, "--devices", "T4", "--time-limit", limit, script=WAITING)
+        assert code == 6, told[-3000:]
+        if "before it read anything" not in told:
+            break
     assert "that of Sum" in told
     assert "train.py" in told  # where Python was
 

@@ -1,0 +1,224 @@
+"""Do programs end the same way every time on simulated GPUs, with the same peak?
+
+    python benchmarks/simulation/repeated.py [--runs 100] [PROGRAM ...]
+
+Three small programs run that often, each time in a process of its own (a fork of one that has
+imported TensorFlow and not used it), and ten different models one after the other in one process a
+tenth as often.  A row says how many ended otherwise than well, and how far peaks lie from their
+median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import placer
+
+placer.simulate_gpus("2xT4")
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+import keras  # noqa: E402, after the GPUs are there
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+v1 = tf.compat.v1
+layers = keras.layers
+LIMIT_SECONDS = 300
+
+
+def peaks() -> list[int]:
+    """The most in use on each GPU since this was asked last."""
+    found = []
+    for name in ("GPU:0", "GPU:1"):
+        found.append(tf.config.experimental.get_memory_info(name)["peak"])
+        tf.config.experimental.reset_memory_stats(name)
+    return found
+
+
+def fit(model: Any, x: np.ndarray, y: np.ndarray, loss: Any = "mse", **options: Any) -> None:
+    """Three steps of training, the last with a smaller batch."""
+    model.compile("adam", loss, jit_compile=False, **options)
+    model.fit(x[:40], y[:40], batch_size=16, verbose=0)
+    assert int(model.optimizer.iterations) == 3
+
+
+def ones(*shape: int) -> np.ndarray:
+    """A batch of 40."""
+    return np.ones((40, *shape), "float32")
+
+
+def perceptron() -> list[int]:
+    """Keras's fit."""
+    fit(keras.Sequential([layers.Dense(512, "relu"), layers.Dense(1)]), ones(64), ones(1))
+    return peaks()
+
+
+def session() -> list[int]:
+    """Five steps of a session over two GPUs."""
+    with tf.Graph().as_default(), v1.Session() as running:
+        hidden = v1.placeholder(tf.float32, (None, 256))
+        for number in range(4):
+            with tf.device(f"GPU:{number % 2}"):
+                hidden = tf.nn.relu(hidden @ v1.get_variable(f"w{number}", (256, 256)))
+        step = v1.train.get_or_create_global_step()
+        train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_mean(hidden), step)
+        running.run(v1.global_variables_initializer())
+        for _ in range(5):
+            running.run(train, {"Placeholder:0": np.ones((32, 256))})
+        assert running.run(step) == 5
+    return peaks()
+
+
+def own_loop() -> list[int]:
+    """Convolutions, a mask and unique ids in a loop of its own."""
+    net = keras.Sequential([layers.Conv2D(16, 3), layers.MaxPool2D(), layers.Dense(8)])
+    optimizer = keras.optimizers.SGD()
+
+    @tf.function
+    def train(images: Any, ids: Any) -> Any:
+        with tf.GradientTape() as tape:
+            found = tf.boolean_mask(net(images), ids > 5)
+            loss = tf.reduce_mean(found**2)
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, net.trainable_variables), net.trainable_variables, strict=True)
+        )
+        return tf.unique(ids).y
+
+    for size in (16, 12, 16):
+        assert train(tf.ones((size, 32, 32, 3)), tf.range(size) // 2).shape == (size // 2,)
+    return peaks()
+
+
+def ten_models() -> list[int]:
+    """The peaks of ten models, one after the other."""
+    image, sequence = keras.Input((16, 16, 3)), keras.Input((12, 8))
+    pixels, texts = ones(16, 16, 3), np.ones((40, 12), "int32")
+    small = layers.MaxPool2D()(layers.Conv2D(8, 3, padding="same")(image))
+    up = layers.Conv2DTranspose(1, 2, strides=2, activation="sigmoid")(small)
+    resized = layers.Conv2D(1, 3, padding="same")(layers.UpSampling2D()(small))
+    attention = layers.MultiHeadAttention(2, 4)(sequence, sequence)
+    pooled = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(attention + sequence))
+    build: list[Callable[[], None]] = [
+        lambda: fit(keras.Sequential([layers.Dense(32), layers.Dense(1)]), ones(64), ones(1)),
+        lambda: fit(
+            keras.Sequential([layers.Dense(1, "sigmoid")]),
+            ones(64),
+            ones(1),
+            "binary_crossentropy",
+            metrics=[keras.metrics.AUC()],
+        ),
+        lambda: fit(keras.Model(image, up), pixels, ones(16, 16, 1), keras.losses.Dice()),
+        lambda: fit(keras.Model(image, resized), pixels, ones(16, 16, 1)),
+        lambda: fit(
+            keras.Sequential(
+                [layers.Embedding(50, 8, mask_zero=True), layers.LSTM(8), layers.Dense(1)]
+            ),
+            texts,
+            ones(1),
+        ),
+        lambda: fit(keras.Sequential([layers.GRU(8), layers.Dense(1)]), ones(12, 8), ones(1)),
+        lambda: fit(keras.Model(sequence, layers.Dense(1)(pooled)), ones(12, 8), ones(1)),
+        lambda: fit(
+            keras.Sequential([layers.Conv1D(8, 3), layers.Flatten(), layers.Dense(5, "softmax")]),
+            ones(12, 8),
+            np.zeros((40,), "int32"),
+            "sparse_categorical_crossentropy",
+            metrics=["accuracy"],
+        ),
+        lambda: fit(
+            keras.Sequential(
+                [
+                    layers.SeparableConv2D(8, 3),
+                    layers.BatchNormalization(),
+                    layers.GlobalMaxPooling2D(),
+                ]
+            ),
+            pixels,
+            ones(8),
+            "huber",
+        ),
+        lambda: fit(
+            keras.Sequential([layers.Dropout(0.5), layers.Dense(64), layers.Dense(64)]),
+            ones(64),
+            ones(64),
+            "cosine_similarity",
+            metrics=["mae"],
+        ),
+    ]
+    found = []
+    for train in build:
+        train()
+        found.append(peaks()[0])
+        keras.backend.clear_session()
+    return found
+
+
+PROGRAMS = {program.__name__: program for program in (perceptron, session, own_loop, ten_models)}
+
+
+def run(program: Callable[[], list[int]]) -> list[int] | None:
+    """What a program returns in a process of its own; None if it does not end well."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writing, json.dumps(program()).encode())
+            os._exit(0)
+        except BaseException as error:
+            sys.stderr.write(f"{program.__name__}: {error}\n"[-2000:])
+            os._exit(1)
+    os.close(writing)
+    deadline, status = time.monotonic() + LIMIT_SECONDS, None
+    while status is None and time.monotonic() < deadline:
+        ended, code = os.waitpid(child, os.WNOHANG)
+        status = code if ended else None
+        time.sleep(0.01)
+    if status is None:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    printed = os.read(reading, 1 << 16)
+    os.close(reading)
+    if status != 0:
+        sys.stderr.write(f"{program.__name__}: status {status}\n")
+        return None
+    found: list[int] = json.loads(printed)
+    return found
+
+
+def main() -> None:
+    """Prints a row for every program; exit code 1 if one did not end well."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM")
+    arguments = parser.parse_args()
+    print(
+        "| program | runs | failed | median peaks, MB | furthest from it |\n|---|---|---|---|---|"
+    )
+    failed = 0
+    for name in arguments.programs or PROGRAMS:
+        program = PROGRAMS[name]
+        count = max(1, arguments.runs // 10) if program is ten_models else arguments.runs
+        found = [row for row in (run(program) for _ in range(count)) if row]
+        failed += count - len(found)
+        medians = [statistics.median(column) for column in zip(*found, strict=True)]
+        off = [
+            abs(value - middle) / middle
+            for row in found
+            for value, middle in zip(row, medians, strict=True)
+            if middle
+        ]
+        told = ", ".join(f"{middle / 1e6:.2f}" for middle in medians)
+        cells = (program.__name__, count, count - len(found), told, f"{max(off, default=0):.1%}")
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    raise SystemExit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
