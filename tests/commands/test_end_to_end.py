@@ -19,7 +19,7 @@ from placer.pipeline.workload import require_known_shapes
 from placer.plan.plan import Plan
 from placer.plan.schemas import load_schema
 
-CAPS = ["--devices", "2xGPU", "--max-memory", "GPU:*=300KiB"]
+CAPS = ["--devices", "2xGPU", "--max-memory", "GPU:*=300KiB", "--spill", "never"]
 BATCH = ["--batch-size", "8"]
 
 
