@@ -226,7 +226,7 @@ def test_where_cp_sat_crashes_the_search_goes_on_without_it(
     assert (solution.device_of, without.warnings) == (without.device_of, ())
     assert first.value is not None
     assert solution.value is not None
-    assert solution.value < first.value
+    assert solution.value <= first.value  # which is a first plan already
     ((code, message),) = solution.warnings
     assert code == "solver_crashed"
     assert "CP-SAT crashed, and the search went on without it" in message
