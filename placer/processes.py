@@ -58,7 +58,8 @@ _BUFFER_BYTES = 2**20
 _LOOK_SECONDS = 0.2
 """An interrupt that came just before a wait is noticed after it."""
 
-_LAST = ("answer", "error")
+_ANSWER = "answer"
+_LAST = (_ANSWER, "error")
 """The last messages of a child, after all that it tells."""
 
 _LAST_CHARACTERS = 600
@@ -141,8 +142,11 @@ class Child:
         request: object,
         time_limit_seconds: float,
         told: Callable[[object], None] | None = None,
+        *,
+        keep: bool = False,
     ) -> Outcome:
-        """As :func:`run_task`; the process and its files are gone then.
+        """As :func:`run_task`; the process and its files are gone then, or it waits for another
+        request if it answered and is to be kept (``keep``).
 
         ``told`` is called with every interim answer as it comes.
         """
@@ -162,7 +166,8 @@ class Child:
             if kind not in _LAST:
                 return self._failure(answer, time_limit_seconds if answers.late else None)
         finally:
-            self.close(wait=kind not in _LAST)
+            if not keep or kind != _ANSWER:
+                self.close(wait=kind not in _LAST)
         if kind == "error":
             name, message = answer
             raise getattr(errors, name, PlacerError)(message)
@@ -255,39 +260,42 @@ def _environment() -> dict[str, str]:
 
 
 def serve(descriptor: int, parent: int, ahead: Sequence[str]) -> NoReturn:
-    """In the child: answers the one request that comes, and ends."""
+    """In the child: answers the requests that come, one after the other, and ends with the
+    caller, or where one fails."""
     _end_with(parent)
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     for name in ahead:
         _find(name)()
-    try:
-        task, request = pickle.load(channel.makefile("rb"))
-    except EOFError:  # nobody will ask
-        os._exit(0)
-    threading.Thread(target=_watch, args=(channel,), daemon=True).start()
-    answers, lock = channel.makefile("wb", _BUFFER_BYTES), threading.Lock()
+    requests, answers = channel.makefile("rb"), channel.makefile("wb", _BUFFER_BYTES)
+    lock = threading.Lock()
 
     def send(kind: str, content: object) -> None:
         with lock:
             pickle.dump((kind, content), answers, protocol=pickle.HIGHEST_PROTOCOL)
             answers.flush()
 
-    status = 1
-    try:
-        send(*_answer(task, request, lambda content: send("told", content)))
-        status = 0
-    except BaseException:  # the caller finds it among the last words
-        traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    status = 0
+    while not status:
+        try:
+            task, request = pickle.load(requests)
+        except EOFError:  # nobody will ask
+            break
+        threading.Thread(target=_watch, args=(channel,), daemon=True).start()
+        try:
+            send(*_answer(task, request, lambda content: send("told", content)))
+        except BaseException:  # the caller finds it among the last words
+            traceback.print_exc()
+            status = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(status)  # to take a graph and TensorFlow apart again would take half a second
 
 
 def _answer(task: str, request: Any, tell: Tell) -> tuple[str, object]:
     """Returns the message to send in the end; a MemoryError is left to end the process."""
     try:
-        return "answer", _find(task)(request, tell)
+        return _ANSWER, _find(task)(request, tell)
     except PlacerError as error:
         return "error", (type(error).__name__, str(error))
     except MemoryError:
@@ -305,9 +313,10 @@ def _find(name: str) -> Callable[..., Any]:
 
 
 def _watch(channel: socket.socket) -> None:
-    """Ends this process and what it started when the caller is gone."""
+    """Ends this process and what it started when the caller is gone; until the next request."""
     with suppress(OSError):
-        channel.recv(1)
+        if channel.recv(1, socket.MSG_PEEK):
+            return
     os.killpg(0, signal.SIGKILL)
 
 

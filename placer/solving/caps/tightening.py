@@ -31,6 +31,7 @@ from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.process import clock
+from placer.solving.process.child_search import end_ahead
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
 from placer.solving.tidying import tidy_within
@@ -82,6 +83,7 @@ def solve_under_peaks(
         return rounds.answer()
     finally:
         rounds.proofs.end(wait=False)
+        end_ahead()
 
 
 class _Rounds:
@@ -257,6 +259,9 @@ class _Rounds:
             left -= min(self.predict.longest_seconds, SCHEDULE.tidying_share * left)
         if self.lifetimes is None:
             self.lifetimes = self.find_lifetimes()
+        for other in (self.best, self.nearest):
+            if other is not None and other.device_of is not None and other.device_of != hint:
+                known = [*known, other.device_of]
         found = solve_along_orders(
             self.given,
             self.lifetimes,

@@ -31,4 +31,16 @@ SCHEDULE = TrySchedule()
 
 QUICK_SCHEDULE = TrySchedule(most_tries=60, first_share=0.3, next_share=0.1, least_seconds=2.0)
 """Where a prediction says more than a longer search: of the step time, which is not what makes a
-placement fit, or for anything that fits."""
+placement fit."""
+
+FITTING_SCHEDULE = TrySchedule(
+    most_tries=60,
+    first_share=0.3,
+    next_share=0.2,
+    least_seconds=0.6,
+    first_seconds=0.6,
+    fewest_seconds=0.3,
+    judged_moves=0,
+    judged_last=1.5,
+)
+"""For anything that fits: what a prediction says of one placement is kept free in the next."""

@@ -17,6 +17,7 @@ class CapSchedule:
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
     judged_margin: float = 0.9998  # the same, where the prediction has told by how much
     wary: float = 0.15  # of a gap, more for each search that came out above a cap
+    most_wary: float = 0.3  # the same where anything that fits will do, and the host takes the rest
     wary_from: float = 0.2  # of all caps together left; in proportion where less is
     most_reserved: float = 0.5  # of all caps together left, before anything was searched
 
@@ -26,16 +27,18 @@ _SCHEDULE = CapSchedule()
 
 class SearchCaps:
     """The caps of the next search in bytes, ``now``: never above ``most``, or above a little less
-    than the cap of a device whose gap the prediction has just told.
+    than the cap of a device whose gap the prediction has just told; ``is_wary``: more than needed is
+    kept free, and caps never rise again.
 
     ``counted`` and ``overruns`` of a placement are what searches count on every device, and by how
     much it is predicted to be above its cap; together with the cap they tell the gap between both.
     """
 
-    def __init__(self, problem: PlacementProblem) -> None:
+    def __init__(self, problem: PlacementProblem, *, is_wary: bool = False) -> None:
         self.caps, self.others = problem.capacity_bytes, problem.beside_host
         self.most = self.now = tuple(int(_SCHEDULE.margin * cap) for cap in self.caps)
         self.caution, self.lowered = 1.0, 0
+        self.is_wary = is_wary
         self.is_missed = False
 
     def reserve(self, counted: Sequence[float], overruns: Sequence[int]) -> None:
@@ -72,9 +75,10 @@ class SearchCaps:
         )
         self.lowered += 1
         left = min(1.0, max(0.0, 1.0 - self._held(counted)) / _SCHEDULE.wary_from)
-        larger = 1.0 + self.caution * _SCHEDULE.wary * left * self.lowered
+        wary = _SCHEDULE.most_wary if self.is_wary else _SCHEDULE.wary * left
+        larger = 1.0 + self.caution * wary * self.lowered
         floors = [-math.inf] * len(self.caps) if least is None else least
-        self.now = tuple(
+        now = tuple(
             int(
                 max(floor, _SCHEDULE.judged_margin * cap - larger * max(0.0, gaps[device]))
                 if device in above
@@ -82,6 +86,7 @@ class SearchCaps:
             )
             for device, (cap, floor) in enumerate(zip(self.caps, floors, strict=True))
         )
+        self.now = tuple(map(min, self.now, now)) if self.is_wary else now
 
     def widen(self, counted: Sequence[float], overruns: Sequence[int]) -> None:
         """Where nothing better is found than a placement within the caps: gives back what is off

@@ -10,7 +10,7 @@ from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.repair import repair
-from placer.solving.peaks.schedule import QUICK_SCHEDULE, SCHEDULE
+from placer.solving.peaks.schedule import FITTING_SCHEDULE, QUICK_SCHEDULE, SCHEDULE
 from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.peaks.searches import SEARCHES, to_search
 from placer.solving.process import clock
@@ -46,16 +46,18 @@ def solve_along_orders(
     of an allocator, say) is taken off that cap, and the next search stays near the placement that
     was the least above all caps together.
     """
-    schedule = QUICK_SCHEDULE if is_once or problem.objective != "transfer" else SCHEDULE
+    schedule = SCHEDULE if problem.objective == "transfer" else QUICK_SCHEDULE
+    if is_once:
+        schedule = FITTING_SCHEDULE
     starts = [*([] if hint is None else [hint]), *known]
-    caps = SearchCaps(problem)
+    caps = SearchCaps(problem, is_wary=is_once and problem.spill == "auto")
     peaks = to_search(problem, lifetimes, caps.most)
     if not all(peaks.units.allowed):
         return None
     peaks = replace(peaks, least_bytes=least_bytes)
     begun_at = [peaks.units.project(start) for start in starts]
     tries = _Tries(problem, peaks, caps, find_overruns, begun_at, deadline, best)
-    tries.judging_seconds = judging_seconds
+    tries.judging_seconds, tries.schedule = judging_seconds, schedule
     if is_once or (parameters.work_limit is None and tries.is_late(schedule.few_judged)):
         tries.reserve_gaps(hint)
     is_first = is_once or parameters.work_limit is not None
@@ -79,15 +81,16 @@ def solve_along_orders(
             continue
         fits = tries.take(found)
         is_done = fits and (is_first or found.status is Status.OPTIMAL)
-        if is_done or tries.is_stuck:
+        if is_done or (tries.is_stuck and not is_once):
             break
         if not is_first:
             tries.mend_slight(parameters)
         # a search that missed its own caps was too short
         following = SCHEDULE if caps.is_missed and not fits else schedule
         share = parameters.share(tries.go_on(hint) if fits else following.next_share)
-        least_seconds = following.least_seconds
-    if not is_once or tries.best is None:
+        # the same again: the search was too short to begin
+        least_seconds = 2.0 * seconds if tries.is_stuck else following.least_seconds
+    if not is_once:
         tries.repair()
     answer = tries.answer()
     return None if answer is None else replace(answer, is_cut=is_cut)
@@ -121,6 +124,7 @@ class _Tries:
         self.crashes: dict[str, str] = {}
         self.is_mendable = False
         self.is_slight = False
+        self.schedule = SCHEDULE
         self.least_over = 0
         self.judging_seconds = 0.0
         self.seen: set[tuple[int, ...]] = set()
@@ -144,7 +148,7 @@ class _Tries:
     def seconds_left(self) -> float:
         """For the next search: the rest, no more than half unless one prediction takes longer, is
         for judging and tidying what it finds, and for mending what is nearest."""
-        judged = SCHEDULE.judged_last + (SCHEDULE.judged_moves if self.is_mendable else 0)
+        judged = self.schedule.judged_last + (self.schedule.judged_moves if self.is_mendable else 0)
         left = self.deadline - clock.monotonic()
         kept_back = min(0.5 * left, judged * self.judging_seconds)
         return left - max(kept_back, self.judging_seconds)

@@ -69,7 +69,7 @@ def search_in_child(
             parameters, deadline - min(_SHUTDOWN_SECONDS, _SHUTDOWN_SHARE * time_limit_seconds)
         ),
     )
-    outcome = searching_child().ask(SEARCH_TASK, request, time_limit_seconds + GRACE_SECONDS)
+    outcome = _ask(request, time_limit_seconds)
     found = _result(outcome, problem)
     left = deadline - time.time()
     in_cp_sat = outcome.ending is Ending.DIED and getattr(outcome.answer, "in_cp_sat", False)
@@ -83,7 +83,7 @@ def search_in_child(
         hints=(*known, *request.hints),
         effort=replace(request.effort, without_cp_sat=True),
     )
-    outcome = searching_child().ask(SEARCH_TASK, request, left + GRACE_SECONDS)
+    outcome = _ask(request, left)
     return _joined(found, _result(outcome, problem))
 
 
@@ -139,9 +139,31 @@ def start_ahead() -> None:
         _ahead.append(Child(_environment(), ("placer.solving.warm_up:load_peaks",)))
 
 
+def end_ahead() -> None:
+    """Ends the process that waits, where no search is to come."""
+    while _ahead:
+        _ahead.pop().close(wait=False)
+
+
 def searching_child() -> Child:
-    """A child for one search, the one that waits if there is one."""
+    """A child for a search, the one that waits if there is one."""
     return _ahead.pop() if _ahead else Child(_environment())
+
+
+def _ask(request: SearchRequest, time_limit_seconds: float) -> Outcome:
+    """The outcome of one search in the process that waits, or else in a new one; the process then
+    waits for the next, unless its machine code or its search was late."""
+    with_code = is_compiled(PEAKS)
+    child = searching_child()
+    limit = time_limit_seconds + GRACE_SECONDS
+    outcome = child.ask(SEARCH_TASK, request, limit, keep=True)
+    if outcome.ending is not Ending.ANSWERED:
+        return outcome
+    if with_code and not _ahead and not getattr(outcome.answer, "is_running", True):
+        _ahead.append(child)
+    else:
+        child.close(wait=False)
+    return outcome
 
 
 def _environment() -> dict[str, str]:

@@ -71,13 +71,15 @@ class Effort:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A placement of the units, what is proven about it, and the bound so far; ``is_cut`` if the
-    clock had a say in it, ``in_cp_sat`` while that runs."""
+    clock had a say in it, ``in_cp_sat`` while that runs; ``is_running`` where the search was left
+    behind."""
 
     status: Status = Status.UNKNOWN
     device_of: tuple[int, ...] | None = None
     lower_bound: float | None = None
     is_cut: bool = False
     in_cp_sat: bool = False
+    is_running: bool = False
 
 
 class BestSoFar:
@@ -187,4 +189,5 @@ def run_search(request: SearchRequest, tell: Tell) -> Answer:
         raise SystemExit(repr(errors[0])) from errors[0]  # what was told before is kept
     if thread.is_alive():
         best.note_time(0.0)
+        return replace(best.answer, is_running=True)
     return best.answer
