@@ -12,8 +12,8 @@ Attributes of a node, all optional:
 - ``group``: nodes with the same one share a device.
 - ``allowed``: the devices that it can run on, a name or several (every accelerator; every device
   where there is none).  ``pin``: those it was asked to run on; a conflict may name the request.
-- ``spillable``: with ``spill="auto"`` it may be on the host too (yes, unless it
-  is pinned or has ``allowed``).
+- ``spillable``: with ``spill="auto"`` it may be on the host too (yes, if its time is known, and
+  unless it is pinned or has ``allowed``).
 
 Attributes of an edge, all optional:
 
@@ -102,6 +102,7 @@ def document_of(
     groups = _number_groups(rows)
     if devices is not None:
         _agree(rows, groups, list(graph))
+        rest["slower_bytes"] = _slower_bytes(rows, rest)
     tensors, control = _edges(graph, number)
     requests = [
         {"name": f"pin {node}={','.join(pins)}", "kind": "pin", "ops": [number[node]],
@@ -239,15 +240,35 @@ def _node_row(
     accelerators = [name for name in names if name != host]
     allowed = pins or (able if "allowed" in found else accelerators or [host])
     is_free = not pins and "allowed" not in found
-    spillable = _flag(node, found, "spillable", default=is_free)
+    seconds = _seconds(node, found, names, properties)
+    # of work that nobody knows, the host would cost nothing
+    is_known = any(seconds[names.index(name)] for name in accelerators)
+    spillable = _flag(node, found, "spillable", default=is_free and is_known)
     return {
         "resident_bytes": _size(node, found, "resident_bytes"),
         "temporary_bytes": _size(node, found, "temporary_bytes"),
-        "seconds": _seconds(node, found, names, properties),
+        "seconds": seconds,
         "group": found.get("group"),
         "allowed": [names.index(name) for name in allowed],
+        "able": [names.index(name) for name in (able or accelerators)],
         "spillable": spillable,
     }
+
+
+def _slower_bytes(rows: Sequence[Document], rest: Document) -> list[list[int]]:
+    """What the work of every node takes longer on each device than on the fastest accelerator that
+    it can run on, worth bytes of the fastest link between the host and an accelerator.  Those that
+    a pin leaves out count too: a request changes no cost."""
+    host, count = rest["host"], len(rest["device_names"])
+    others = [device for device in range(count) if device != host]
+    links = rest["bandwidth"]
+    rate = max((max(links[host][d], links[d][host]) for d in others), default=0.0)
+    slower = []
+    for row in rows:
+        times = row["seconds"]
+        least = min((times[d] for d in row["able"] if d != host), default=math.inf)
+        slower.append([math.ceil(max(0.0, time - least) * rate) for time in times])
+    return slower
 
 
 def _number_groups(rows: Sequence[Document]) -> list[list[int]]:

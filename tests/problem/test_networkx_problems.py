@@ -35,7 +35,7 @@ def test_defaults_are_an_op_that_weighs_nothing_and_may_use_any_accelerator():
     assert problem.device_names == ("GPU:0", "GPU:1", "CPU:0")
     assert problem.host == 2
     assert problem.allowed == ((0, 1), (0, 1))
-    assert problem.spillable == (True, True)
+    assert problem.spillable == (False, False)  # of their work on the host nothing is known
     assert problem.resident_bytes == problem.temporary_bytes == (0, 0)
     assert problem.seconds == ((0.0,) * 3,) * 2
     assert problem.capacity_bytes == (1024, 1024, 2**30)
@@ -83,7 +83,7 @@ def test_groups_pins_and_devices():
     problem = from_networkx(graph, DEVICES)
     assert problem.group == (0, 0, 1, 2)
     assert problem.allowed == ((1,), (1,), (0,), (0, 1))
-    assert problem.spillable == (False, False, False, True)
+    assert problem.spillable == (False,) * 4
     assert problem.requests == (Request(name="pin n2=GPU:0", kind=PIN, ops=(2,), devices=(0,)),)
 
 

@@ -44,3 +44,6 @@ FITTING_SCHEDULE = TrySchedule(
     judged_last=1.5,
 )
 """For anything that fits: what a prediction says of one placement is kept free in the next."""
+
+SCHEDULES = {"transfer": SCHEDULE, "step-time": QUICK_SCHEDULE}
+"""By objective."""

@@ -27,8 +27,8 @@ _SCHEDULE = CapSchedule()
 
 class SearchCaps:
     """The caps of the next search in bytes, ``now``: never above ``most``, or above a little less
-    than the cap of a device whose gap the prediction has just told; ``is_wary``: more than needed is
-    kept free, and caps never rise again.
+    than the cap of a device whose gap the prediction has just told; ``is_wary``: more than needed
+    is kept free, and caps never rise again.
 
     ``counted`` and ``overruns`` of a placement are what searches count on every device, and by how
     much it is predicted to be above its cap; together with the cap they tell the gap between both.

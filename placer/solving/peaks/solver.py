@@ -10,7 +10,7 @@ from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.repair import repair
-from placer.solving.peaks.schedule import FITTING_SCHEDULE, QUICK_SCHEDULE, SCHEDULE
+from placer.solving.peaks.schedule import FITTING_SCHEDULE, SCHEDULE, SCHEDULES
 from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.peaks.searches import SEARCHES, to_search
 from placer.solving.process import clock
@@ -46,9 +46,7 @@ def solve_along_orders(
     of an allocator, say) is taken off that cap, and the next search stays near the placement that
     was the least above all caps together.
     """
-    schedule = SCHEDULE if problem.objective == "transfer" else QUICK_SCHEDULE
-    if is_once:
-        schedule = FITTING_SCHEDULE
+    schedule = FITTING_SCHEDULE if is_once else SCHEDULES[problem.objective]
     starts = [*([] if hint is None else [hint]), *known]
     caps = SearchCaps(problem, is_wary=is_once and problem.spill == "auto")
     peaks = to_search(problem, lifetimes, caps.most)

@@ -27,6 +27,7 @@ from placer.solving import tidying
 from placer.solving.caps.tightening import solve_under_peaks
 from placer.solving.compiled.cuts_of_orders import cut
 from placer.solving.compiled.held_bytes import hold, shift
+from placer.solving.objectives.refining import value_of
 from placer.solving.peaks import solver as peaks_solver
 from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.peaks.solver import solve_along_orders
@@ -190,7 +191,7 @@ def test_where_something_fits_it_is_found() -> None:
             return all(peak.peak_bytes <= cap for peak, cap in zip(peaks, caps, strict=True))
 
         values = [
-            transfer_bytes(problem, device_of)
+            value_of(problem, device_of)
             for device_of in itertools.product(*problem.allowed)
             if fits(device_of)
         ]
@@ -203,7 +204,7 @@ def test_where_something_fits_it_is_found() -> None:
         device_of = units.expand(search.best.device_of.tolist())
         if search.best.value < search.most:
             assert fits(device_of), seed
-            assert search.best.value == transfer_bytes(problem, device_of)
+            assert search.best.value == value_of(problem, device_of)
         possible += bool(values)
         found += bool(values) and fits(device_of)
         least += bool(values) and search.best.value == min(values)
