@@ -31,6 +31,7 @@ from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, check, from_json, to_json
 from placer.solving import solver as solver_module
 from placer.solving.process import clock
+from placer.solving.process.child_search import end_ahead
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import register_solver, solve, solver_names
 from placer.solving.transfer import stage
@@ -54,7 +55,9 @@ def perfect_child(monkeypatch: pytest.MonkeyPatch) -> None:
 def temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """Where the solver keeps its files; it must be empty again at the end."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    end_ahead()  # it has the environment of another test
     yield tmp_path
+    end_ahead()
     assert list(tmp_path.iterdir()) == []
 
 
