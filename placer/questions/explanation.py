@@ -120,6 +120,10 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     graph, costs = workload.graph, workload.costs
     device = plan.placement[op]
     code, reason, binding = _reason(op, device, group, constraints)
+    moves = tuple(_moves(plan, members.ops, group, constraints, workload))
+    full = [move.device for move in moves if move.over_bytes.get(move.device)]
+    if code == SPILLED and set(constraints.group_devices[group]) <= set(full):
+        reason = f"on {device}, as there is no room beside what is on {' and '.join(full)}"
     readers = set(graph.ops[op].inputs)
     outputs = set(graph.output_names[op])
     apart = (pair for pair in hints_apart(graph, plan.placement) if op in pair)
@@ -137,7 +141,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
         hints_left_out=tuple(second if first == op else first for first, second in apart),
         received=tuple(t for t in plan.transfers if t.tensor in readers and t.target == device),
         sent=tuple(t for t in plan.transfers if t.tensor in outputs),
-        moves=tuple(_moves(plan, members.ops, group, constraints, workload)),
+        moves=moves,
     )
 
 

@@ -136,7 +136,8 @@ def test_a_model_placed_for_more_devices_than_there_are_is_placed_anew(
 ):
     """From three GPUs to one and the host: the old devices give way to the new plan."""
     placed = placer.apply(saved_model, plan, tmp_path / "placed")
-    smaller = placer.place(placed, "1xGPU:1GiB", batch_size=4, clear_devices=True, time_limit=2)
+    options = {"batch_size": 4, "clear_devices": True, "spill": "never", "time_limit": 2}
+    smaller = placer.place(placed, "1xGPU:1GiB", **options)
     replaced = placer.apply(placed, smaller, tmp_path / "replaced")
     assert device_names(replaced) == {"GPU:0", "CPU:0"}
     placer.verify(replaced, smaller).raise_for_mismatch()
