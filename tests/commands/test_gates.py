@@ -75,6 +75,7 @@ def test_an_unchanged_model_passes_whatever_the_search_found(saved_model, tmp_pa
 def test_the_verdict_is_in_the_markdown_and_in_the_json(saved_model, tmp_path, capsys):
     """Passed and failed, of a plan and of a report; a plan without gates has none."""
     place = ["place", str(saved_model), "--devices", "2xGPU:300KiB", "--batch-size", "8"]
+    place += ["--spill", "never"]
     assert main([*place, "--fail-over", "GPU:*=299KiB", "--format", "markdown"]) == 0
     assert "### Gate\n\n- **verdict**: passed\n" in capsys.readouterr().out
     assert main([*place, "--fail-over", "GPU:*=10KiB", "--format", "markdown"]) == 7

@@ -120,7 +120,7 @@ def test_a_plan_has_the_peaks_of_the_optimised_graph(graph, tmp_path):
         _training_step(("", ""))
     path = tmp_path / "step.pb"
     path.write_bytes(bare.as_graph_def().SerializeToString())
-    asked = {"devices": "2xGPU:64MiB,CPU:1GiB", "outputs": ("loss", "^train")}
+    asked = {"devices": "2xGPU:64MiB,CPU:1GiB", "outputs": ("loss", "^train"), "spill": "never"}
     plan = place(str(path), **asked, optimised=True)
     found = plan.optimised
     assert found.op_count < found.file_op_count == len(plan.placement)

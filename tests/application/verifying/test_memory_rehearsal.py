@@ -120,7 +120,8 @@ def test_a_placed_saved_model_is_loaded(tmp_path):
     for row in plan.devices[:2]:
         held = next(used.held_bytes for used in found.devices if used.device == row.name)
         assert row.resident_bytes in (MATRIX, 2 * MATRIX)
-        assert held == pytest.approx(row.resident_bytes, abs=16 * ROUNDING)
+        # what was sent last may be there still
+        assert 0 <= held - row.resident_bytes <= 8 * SIDE * 4 + 16 * ROUNDING
 
 
 def test_a_program_may_read_what_is_in_its_folder(tmp_path):

@@ -65,6 +65,7 @@ def _kinds(source, **options):
 
 def _require_truth(model, data):
     """Asserts that the step says of every variable what Keras says."""
+    model.optimizer.build(model.trainable_variables)  # else the slots are the step's alone
     step = placer.training_step(model, data)
     graph = placer.extract(step, batch_size=len(data[1])).graph
     used = {variable.name for variable in graph.variables}
