@@ -106,7 +106,7 @@ def run_task(
 
 
 class Child:
-    """A fresh interpreter that waits for its one request.
+    """A fresh interpreter that waits for its requests, most often for one.
 
     ``ahead`` names functions that it calls before, as ``package.module:function``: what can be
     loaded while this process is busy.  It ends with this process at the latest.

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class RoundSchedule:
     """Shares are of the time that is left."""
 
-    first_plan_share: float = 0.6  # for a first placement along the orders, until one fits
+    first_plan_share: float = 0.2  # for a first placement along the orders
+    first_share_with_host: float = 0.6  # the same, until one fits, where the host takes the rest
     first_share: float = 0.4  # for the first round, whose bound is proven
     first_share_of_orders: float = 0.25  # where a search along the orders comes next
     first_share_beside: float = 0.08  # the same, where a bound is sought beside

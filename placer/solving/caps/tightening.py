@@ -397,12 +397,15 @@ class _Rounds:
         if held <= max((caps[device] for device in self.given.beside_host), default=held):
             return
         self.lifetimes = self.find_lifetimes()
+        share = SCHEDULE.first_plan_share
+        if self.given.spill == "auto":
+            share = SCHEDULE.first_share_with_host
         found = solve_along_orders(
             self.given,
             self.lifetimes,
             self.predict.bytes_over,
             self.parameters,
-            clock.monotonic() + SCHEDULE.first_plan_share * self.seconds_left(),
+            clock.monotonic() + share * self.seconds_left(),
             None,
             is_once=True,
             judging_seconds=self.predict.longest_seconds,
