@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import chain, islice
 from operator import attrgetter
 
@@ -104,7 +105,7 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
             restrictions[name] = restriction
             if op.device and restriction.code == "host_only_kernel":
                 ignored.append(name)
-    stuck = _without_cpu_kernel(graph, graph.functions)
+    stuck = _without_cpu_kernel(graph)
     wanted = asked_groups(
         graph, options.keep_together, options.colocate_gradients, options.keep_colocation
     )
@@ -148,23 +149,26 @@ def _is_held(members: Sequence[Restriction], devices: Sequence[str]) -> bool:
     )
 
 
-def _without_cpu_kernel(graph: OpGraph, functions: Mapping[str, OpGraph]) -> set[str]:
+def _without_cpu_kernel(graph: OpGraph) -> set[str]:
     """The ops that no CPU can run, or not all that runs in them.  Of a type without any known
     kernel it is taken that one can."""
 
     def is_stuck(info: OpInfo) -> bool:
         return kernels.known(info.op) and not kernels.has_cpu_kernel(info)
 
-    def body_is_stuck(op: Op) -> bool:
-        bodies = (functions[name] for name in chain.from_iterable(op.bodies.values()))
-        return any(_without_cpu_kernel(body, functions) for body in bodies)
+    @cache  # many ops may run one body
+    def body_is_stuck(name: str) -> bool:
+        return bool(stuck_in(graph.functions[name]))
 
-    alone = ask_once(is_stuck, graph.infos)
-    return {
-        op.name
-        for op, stuck in zip(graph.ops.values(), alone, strict=True)
-        if stuck or (op.bodies and body_is_stuck(op))
-    }
+    def stuck_in(body: OpGraph) -> set[str]:
+        alone = ask_once(is_stuck, body.infos)
+        return {
+            op.name
+            for op, stuck in zip(body.ops.values(), alone, strict=True)
+            if stuck or any(map(body_is_stuck, chain.from_iterable(op.bodies.values())))
+        }
+
+    return stuck_in(graph)
 
 
 def _tied_by_control_flow(graph: OpGraph) -> Iterator[Warning_]:
