@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from simulation.simulated_runs import require_simulation
+from simulation.simulated_runs import require_simulation, with_caps
 
 import placer
 from cost_models.clusters import parse_cluster
@@ -299,8 +299,7 @@ def test_two_devices_and_recomputation_together(step, free):
     assert {"GPU:0", "GPU:1"} <= {*plan.placement.values()}
     assert plan.solver.status == "FEASIBLE"  # the extra time is not proven to be the least
     require_simulation()
-    rows = [replace(row, memory_limit_bytes=int(1.4 * cap)) for row in plan.devices[:2]]
-    roomy = replace(plan, devices=(*rows, *plan.devices[2:]))
+    roomy = with_caps(plan, dict.fromkeys(("GPU:0", "GPU:1"), int(1.4 * cap)))
     found = placer.verify(step[0], roomy, memory=True).raise_for_mismatch().memory
     assert found.out_of_memory is None
     assert max(row.peak_bytes for row in found.devices) <= 1.4 * cap

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from placer.errors import UsageError
+from placer.plan.plan import Plan
 from placer.simulation.building import build_libraries
 from placer.simulation.cards import read_cards
 from placer.simulation.environment import child_environment
@@ -23,6 +26,15 @@ def require_simulation() -> None:
         build_libraries()
     except UsageError as error:
         pytest.skip(str(error))
+
+
+def with_caps(plan: Plan, caps: Mapping[str, int]) -> Plan:
+    """The plan with other caps, in bytes, of the devices that ``caps`` names."""
+    rows = [
+        replace(row, memory_limit_bytes=caps.get(row.name, row.memory_limit_bytes))
+        for row in plan.devices
+    ]
+    return replace(plan, devices=tuple(rows))
 
 
 def run_script(

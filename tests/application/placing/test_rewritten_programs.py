@@ -10,7 +10,7 @@ import tensorflow as tf
 import training_programs as programs
 from long_tests import long_test
 from rewritings_by_hand import recompute_cheap_ops
-from simulation.simulated_runs import require_simulation
+from simulation.simulated_runs import require_simulation, with_caps
 
 import placer
 from placer.application.placing.placed_programs import apply, clear
@@ -398,22 +398,14 @@ def trained_by(folder, steps=3):
     return losses, [weight.numpy().tobytes() for weight in model.w]
 
 
-def with_room(plan, size):
-    """The plan, its GPUs with a higher cap: what has been sent is given back a little after it, and
-    no need counts that."""
-    rows = [
-        replace(row, memory_limit_bytes=row.memory_limit_bytes + (size if row.type == "GPU" else 0))
-        for row in plan.devices
-    ]
-    return replace(plan, devices=tuple(rows))
-
-
 def test_the_accelerator_holds_less(wide, unswapped, swapped):
     """On a simulated GPU, at its peak, is in use what is predicted and at most four matrices that
     are still being sent, and so less than without swaps."""
     require_simulation()
     rows = {}
-    plans = {"plain": unswapped, "swapped": with_room(swapped, 16 * 2**20)}
+    # what has been sent is given back a little after it, and no need counts that
+    roomy = {"GPU:0": swapped.devices[0].memory_limit_bytes + 16 * 2**20}
+    plans = {"plain": unswapped, "swapped": with_caps(swapped, roomy)}
     for name, plan in plans.items():
         found = placer.verify(wide, plan, memory=True).raise_for_mismatch().memory
         rows[name] = {row.device: row for row in found.devices}

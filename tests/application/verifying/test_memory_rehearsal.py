@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from dataclasses import replace
 
 import pytest
 import tensorflow as tf
 from jsonschema import Draft202012Validator
-from simulation.simulated_runs import require_simulation
+from simulation.simulated_runs import require_simulation, with_caps
 
 import placer
 from placer.errors import UsageError, VerificationError
@@ -51,20 +50,13 @@ def wide(tmp_path_factory):
     return path, plan
 
 
-def capped(plan, name, cap_mib):
-    """The plan with another cap of one device."""
-    cap = cap_mib * MIB
-    rows = [
-        replace(row, memory_limit_bytes=cap) if row.name == name else row for row in plan.devices
-    ]
-    return replace(plan, devices=tuple(rows))
-
-
 def test_what_allocators_hand_out_is_what_tensors_take(wide):
     """Held: the variable where it is.  At most: 32 MiB joined and as much turned.  Ten
     steps are run; JSON and text say who judged what."""
     path, plan = wide
-    found = placer.verify(path, capped(plan, "GPU:1", 900), memory=True).raise_for_mismatch()
+    found = placer.verify(
+        path, with_caps(plan, {"GPU:1": 900 * MIB}), memory=True
+    ).raise_for_mismatch()
     assert found.memory.out_of_memory is None
     assert found.memory.steps == 10
     used = {row.device: row for row in found.memory.devices}
@@ -85,7 +77,7 @@ def test_what_allocators_hand_out_is_what_tensors_take(wide):
 def test_a_cap_that_is_too_small_names_the_device_and_the_op(wide):
     """36 MiB arrive and are joined; what is turned does not fit in what is left of 48."""
     path, plan = wide
-    found = placer.verify(path, capped(plan, "GPU:1", 48), memory=True)
+    found = placer.verify(path, with_caps(plan, {"GPU:1": 48 * MIB}), memory=True)
     Draft202012Validator(load_schema("verification")).validate(json.loads(to_json(found)))
     assert found.memory.out_of_memory.device == "GPU:1"
     assert found.memory.out_of_memory.op == "turned"
@@ -97,7 +89,7 @@ def test_a_cap_that_is_too_small_names_the_device_and_the_op(wide):
 def test_weights_that_do_not_fit_are_named(wide):
     """The variable of 4 MiB is on a device of 2 MiB: there is no first step."""
     path, plan = wide
-    found = placer.verify(path, capped(plan, "GPU:0", 2), memory=True).memory
+    found = placer.verify(path, with_caps(plan, {"GPU:0": 2 * MIB}), memory=True).memory
     assert found.out_of_memory.device == "GPU:0"
     assert found.steps == 0
 
