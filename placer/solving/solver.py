@@ -15,6 +15,7 @@ from placer.solving.objectives.refining import refine, value_of
 from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.problem import to_loads
 from placer.solving.process import clock
+from placer.solving.process.child_search import one_process
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
@@ -66,7 +67,8 @@ def solve(
     if solver not in _solvers:
         raise UsageError(f"there is no solver {solver!r}; there are {', '.join(solver_names())}")
     started = clock.monotonic()
-    solution = _solvers[solver](problem, parameters or SolverParameters(), hint)
+    with one_process():
+        solution = _solvers[solver](problem, parameters or SolverParameters(), hint)
     if solver not in (DEFAULT_SOLVER, *BASELINES):
         check_claims(problem, solution, solver)
     return replace(solution, seconds=clock.monotonic() - started)

@@ -31,7 +31,7 @@ from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.process import clock
-from placer.solving.process.child_search import end_ahead
+from placer.solving.process.child_search import one_process
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
 from placer.solving.tidying import tidy_within
@@ -73,17 +73,17 @@ def solve_under_peaks(
     # with one accelerator little is to be decided, and sums of bytes decide it at once
     is_open = 2 * sum(len(devices) > 1 for devices in problem.allowed) > len(problem.allowed)
     rounds.proves_beside = is_large and is_open and rounds.is_layered() and not rounds.is_counted()
-    rounds.plan_first()
-    rounds.try_layers()
-    rounds.fit_by_transfer(SCHEDULE.first_fitting_share)
-    rounds.try_baselines(SCHEDULE.baseline_share)
-    try:
-        while rounds.go_on():
-            rounds.run()
-        return rounds.answer()
-    finally:
-        rounds.proofs.end(wait=False)
-        end_ahead()
+    with one_process():
+        try:
+            rounds.plan_first()
+            rounds.try_layers()
+            rounds.fit_by_transfer(SCHEDULE.first_fitting_share)
+            rounds.try_baselines(SCHEDULE.baseline_share)
+            while rounds.go_on():
+                rounds.run()
+            return rounds.answer()
+        finally:
+            rounds.proofs.end(wait=False)
 
 
 class _Rounds:

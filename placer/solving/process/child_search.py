@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -131,6 +132,9 @@ def effort_of(parameters: SolverParameters, deadline: float) -> Effort:
 _ahead: list[Child] = []
 """The process that waits for its search, if there is one."""
 
+_blocks: list[None] = []
+"""One entry for each :func:`one_process` that is open."""
+
 
 def start_ahead() -> None:
     """Starts the process of the next search, which loads the machine code while this one is
@@ -139,10 +143,16 @@ def start_ahead() -> None:
         _ahead.append(Child(_environment(), ("placer.solving.warm_up:load_peaks",)))
 
 
-def end_ahead() -> None:
-    """Ends the process that waits, where no search is to come."""
-    while _ahead:
-        _ahead.pop().close(wait=False)
+@contextmanager
+def one_process() -> Iterator[None]:
+    """Searches inside of it are run by one process, which ends with the outermost block."""
+    _blocks.append(None)
+    try:
+        yield
+    finally:
+        _blocks.pop()
+        while _ahead and not _blocks:
+            _ahead.pop().close(wait=False)
 
 
 def searching_child() -> Child:
@@ -151,15 +161,16 @@ def searching_child() -> Child:
 
 
 def _ask(request: SearchRequest, time_limit_seconds: float) -> Outcome:
-    """The outcome of one search in the process that waits, or else in a new one; the process then
-    waits for the next, unless its machine code or its search was late."""
+    """The outcome of one search in the process that waits, or else in a new one; inside of
+    :func:`one_process` it then waits for the next, unless its machine code or its search was
+    late."""
     with_code = is_compiled(PEAKS)
     child = searching_child()
     limit = time_limit_seconds + GRACE_SECONDS
     outcome = child.ask(SEARCH_TASK, request, limit, keep=True)
     if outcome.ending is not Ending.ANSWERED:
         return outcome
-    if with_code and not _ahead and not getattr(outcome.answer, "is_running", True):
+    if with_code and _blocks and not _ahead and not getattr(outcome.answer, "is_running", True):
         _ahead.append(child)
     else:
         child.close(wait=False)

@@ -15,6 +15,7 @@ from small_problems import tangle
 
 from placer.prediction.scoring import score
 from placer.solving.process import clock
+from placer.solving.process.child_search import one_process
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 
@@ -57,7 +58,30 @@ def test_a_child_killed_at_any_moment_loses_nothing() -> None:
         assert solution.value is not None
         assert not score(problem, solution.device_of).violations
         assert solution.value <= at_once.value
-        assert children() == []
+        assert_no_process_is_left()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the child in /proc")
+def test_a_process_that_waits_for_searches_ends_with_the_last() -> None:
+    """One process serves all searches of a block, and no later one finds it."""
+    problem = tangle(5, units=60)
+    with one_process():
+        solve(problem, LIMITED)
+        first = children()
+        solve(problem, LIMITED)
+        assert children() == first
+    assert_no_process_is_left()
+    solve(problem, LIMITED)
+    assert_no_process_is_left()
+
+
+def assert_no_process_is_left() -> None:
+    """A process that was killed may take a moment to end."""
+    give_up = clock.monotonic() + 5.0
+    while children() and clock.monotonic() < give_up:
+        time.sleep(0.01)
+    assert children() == []
 
 
 def kill_a_child_after(seconds: float) -> None:
