@@ -30,7 +30,6 @@ from cost_models.gpu_convolutions import RED_ZONES_BYTES
 from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.routes import is_cpu
-from placer.prediction.step.separate_executors import Passage
 from placer.prediction.step.step_layout import StepLayout, Tuned
 
 
@@ -121,18 +120,16 @@ def find_allocations(
     order: Sequence[str],
     sample: int | None = None,
     lasts: Sequence[int] | None = None,
-    passages: Mapping[int, Passage] | None = None,
 ) -> dict[str, Allocations]:
     """What the allocator of every device is asked for along ``order``; ``sample`` and ``lasts`` as
-    for :meth:`StepMemory.peaks`, ``passages`` as for
-    :class:`~placer.prediction.memory.lifetimes.Simulation`.
+    for :meth:`StepMemory.peaks`.
 
     Variables get their first values in the order of the graph; several threads of a CPU write them
     in another order for every ``sample`` but the first.
     """
     layout = step.layout if sample is None else step.layout.sampled(sample)
     numbers = step.numbers(order)
-    simulation = Requests(step, layout, numbers, lasts, passages)
+    simulation = Requests(step, layout, numbers, lasts)
     simulation.run()
     found = simulation.finished()
     for name, peak_bytes in step.peaks_of(simulation).items():
@@ -174,9 +171,8 @@ class Requests(Changes):
         layout: StepLayout,
         order: Sequence[int],
         lasts: Sequence[int] | None = None,
-        passages: Mapping[int, Passage] | None = None,
     ) -> None:
-        super().__init__(layout, order, step.device_names, lasts, passages)
+        super().__init__(layout, order, step.device_names, lasts)
         self.found = {name: Allocations() for name in step.device_names}
         self.count = 0
         self.device_of: dict[str, str] = {}

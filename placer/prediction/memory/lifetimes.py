@@ -15,11 +15,10 @@ for itself until it is done, while others start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from placer.prediction.memory.buffers import Buffer, Lifetime, Read
-from placer.prediction.step.separate_executors import Passage
 from placer.prediction.step.step_layout import Effect, StepLayout
 
 
@@ -39,9 +38,6 @@ class Simulation:
 
     ``lasts`` has, by position in ``order``, that of the last op that starts while that one runs:
     its own where ops run one after another, as all do without ``lasts``.
-
-    ``passages`` has the positions in ``order`` at which no op starts: what that op, which has run,
-    sends to that device leaves or arrives there.  What does not arrive so arrives at once.
     """
 
     def __init__(
@@ -50,13 +46,10 @@ class Simulation:
         order: Sequence[int],
         with_reads: bool = False,
         lasts: Sequence[int] | None = None,
-        passages: Mapping[int, Passage] | None = None,
     ) -> None:
         self.layout = layout
         self.order = order
         self.with_reads = with_reads
-        self.passages = passages or {}
-        self.passing = {(order[at], passage.device) for at, passage in self.passages.items()}
         self.lasts = range(len(order)) if lasts is None else lasts
         self.workspaces: dict[int, list[Buffer]] = {}
         self.position = [0] * len(layout.names)
@@ -71,16 +64,13 @@ class Simulation:
             for now, op in enumerate(self.order):
                 self.position[op] = now
         self._begin()
-        idle, lasts, passages = self.layout.idle, self.lasts, self.passages
+        idle, lasts = self.layout.idle, self.lasts
         running: list[tuple[int, int, int]] = []
         for now, op in enumerate(self.order):
             while running and running[0][0] < now:
                 self.now, _, done = heappop(running)
                 self._finish(done)
             self.now = now
-            if now in passages:
-                self._pass(op, passages[now])
-                continue
             if idle[op]:
                 continue
             self._start(op)
@@ -142,8 +132,8 @@ class Simulation:
             buffer = held[value]
             assert buffer is not None
             buffer.holders += layout.readers[value]
-            if value in layout.copies:
-                self._send(op, value)
+            for copy in layout.copies.get(value, ()):
+                self._receive(op, copy)
             if self.with_reads and value in layout.fetched:
                 size = layout.bytes[value]
                 buffer.reads.append(Read(self.now, len(self.order), self.now, size))
@@ -287,15 +277,6 @@ class Simulation:
             self.values[variable] = self._new(op, value, "weights", resident=True)
         return self.values[variable]
 
-    def _send(self, op: int, value: int) -> None:
-        """The receive buffers of what is read elsewhere, or what holds it until it is there."""
-        for copy in self.layout.copies[value]:
-            source = self.held[value]
-            if (op, self.layout.memory[copy]) not in self.passing:
-                self._receive(op, copy)
-            elif source is not None:
-                source.holders += 1
-
     def _receive(self, op: int, copy: int) -> None:
         """The receive buffer of what is read there, held by the readers."""
         readers = self.layout.readers[copy]
@@ -310,22 +291,6 @@ class Simulation:
         source.holders -= 1
         if not source.holders and not source.resident and value not in self.layout.outputs[op]:
             self._let_go(source)
-
-    def _pass(self, op: int, passage: Passage) -> None:
-        """What the op sends is there, or no longer held by its sender."""
-        layout = self.layout
-        for value in layout.outputs[op]:
-            source = self.held[value]
-            for copy in layout.copies.get(value, ()):
-                if layout.memory[copy] != passage.device:
-                    continue
-                if passage.arrives:
-                    self._receive(op, copy)
-                if source is None or not passage.leaves:
-                    continue
-                source.holders -= 1
-                if not source.holders and not source.resident:
-                    self._let_go(source)
 
     def _change_state(self, op: int, effect: Effect) -> None:
         """Updates copy a variable that is still being read; an assigned value becomes its buffer;

@@ -21,7 +21,6 @@ from placer.prediction.memory.buffers import Buffer, Lifetime, bytes_in_use
 from placer.prediction.memory.lifetimes import Simulation, find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.step.routes import Place, Routes, find_routes, host_of
-from placer.prediction.step.separate_executors import Passage
 from placer.prediction.step.step_layout import StepLayout, lay_out_step
 
 
@@ -137,9 +136,8 @@ class Changes(Simulation):
         order: Sequence[int],
         devices: Iterable[str],
         lasts: Sequence[int] | None,
-        passages: Mapping[int, Passage] | None = None,
     ) -> None:
-        super().__init__(layout, order, lasts=lasts, passages=passages)
+        super().__init__(layout, order, lasts=lasts)
         self.changes = {name: [0] * (len(order) + 1) for name in devices}
 
     def _record(self, buffer: Buffer, last: int) -> None:

@@ -1,13 +1,9 @@
 """Buffers while ops run at once."""
 
-from dataclasses import replace
-
 from graphs_by_hand import draw, draw_costs
 
-from placer.prediction.memory.allocations import find_allocations
 from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.step.separate_executors import Passage
 
 DEVICE = "CPU:0"
 
@@ -95,70 +91,6 @@ def test_what_is_sent_is_held_until_it_has_arrived():
     assert early["c"] == 8
     assert late["c"] == 408
     assert early["a/swapped"] == 404  # it may be back from then on
-
-
-def test_what_is_on_its_way_is_held_where_it_was_sent_from():
-    """s is 400 bytes: at CPU:1 until it has arrived, though nobody reads it there any more, at
-    CPU:2 from then on.
-
-    CPU:1    s ---> a --> b        it arrives after a or after b, or at once
-    CPU:2    '-------------> r
-    """
-    graph = draw("s -> a -> b", "s -> r", bytes={"s": 400, "a": 4, "b": 4, "r": 4})
-    placement = {name: "CPU:2" if name == "r" else "CPU:1" for name in graph.ops}
-    step = StepMemory(graph, draw_costs(graph), placement, ("CPU:1", "CPU:2"))
-    found = {}
-    for order in ("sabr", "sasbr", "sabsr"):
-        at_once = Passage("CPU:2", leaves=True, arrives=True)
-        passages = {at: at_once for at in range(1, 4) if order[at] == "s"}
-        simulation = Simulation(step.layout, step.numbers(order), passages=passages)
-        simulation.run()
-        found[order] = {
-            life.device: (life.first, life.last)
-            for life in simulation.lifetimes
-            if life.bytes == 400
-        }
-    assert found == {
-        "sabr": {"CPU:1": (0, 1), "CPU:2": (0, 3)},
-        "sasbr": {"CPU:1": (0, 2), "CPU:2": (2, 4)},
-        "sabsr": {"CPU:1": (0, 3), "CPU:2": (3, 4)},
-    }
-
-
-def test_what_is_given_away_as_it_is_sent_is_held_until_then():
-    """As above, but s arrives after b in any case; it is sent before a, or put aside until a or b
-    is done."""
-    graph = draw("s -> a -> b", "s -> r", bytes={"s": 400, "a": 4, "b": 40, "r": 4})
-    placement = {name: "CPU:2" if name == "r" else "CPU:1" for name in graph.ops}
-    step = StepMemory(graph, draw_costs(graph), placement, ("CPU:1", "CPU:2"))
-
-    def most(order):
-        passages = {
-            order.index("s", 1): Passage("CPU:2", leaves=True, arrives=False),
-            order.rindex("s"): Passage("CPU:2", leaves=False, arrives=True),
-        }
-        return find_allocations(step, order, passages=passages)["CPU:1"].peak_bytes
-
-    assert most("ssabsr") == most("sasbsr") == 400 + 4
-    assert most("sabssr") == 400 + 4 + 40
-
-
-def test_what_arrives_while_an_op_runs_is_there_with_all_that_it_holds():
-    """The kernel of b takes 1000 bytes for itself, and s is 400: together, if s arrives before b is
-    done, though r runs after that."""
-    graph = draw("a -> b", "s -> r", bytes={"s": 400, "a": 4, "b": 4, "r": 4})
-    costs = draw_costs(graph)
-    costs["b"] = replace(costs["b"], temporary_bytes=1000)
-    placement = {name: "CPU:1" if name == "s" else "CPU:2" for name in graph.ops}
-    step = StepMemory(graph, costs, placement, ("CPU:1", "CPU:2"))
-
-    def peak(last_of_b):
-        passages = {3: Passage("CPU:2", leaves=True, arrives=True)}
-        lasts = (0, 1, last_of_b, 3, 4)
-        return find_allocations(step, "sabsr", None, lasts, passages)["CPU:2"].peak_bytes
-
-    assert peak(last_of_b=2) == 4 + 4 + 1000
-    assert peak(last_of_b=3) == 4 + 4 + 1000 + 400
 
 
 def test_what_is_sent_to_another_process_is_not_written_over_what_need_not_be():
