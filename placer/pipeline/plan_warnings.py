@@ -100,14 +100,15 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
 
 
 def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
-    """Devices whose allocator needs more than it may hand out."""
+    """Devices that need more than they may hand out."""
     for device in cluster.devices:
         found = metrics.needs[device.name]
         if found.need.high_bytes <= device.usable_bytes:
             continue
+        why = f"padding and gaps (allocator: {found.allocator})"
         message = (
             f"{device.name} is predicted to need {format_bytes(found.need.high_bytes)} with "
-            f"padding and gaps (allocator: {found.allocator}), above its cap of "
+            f"{why if found.allocator else 'ops that run at once'}, above its cap of "
             f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out "
             f"of memory; --max-memory or --reserve leaves more"
         )

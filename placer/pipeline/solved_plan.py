@@ -117,7 +117,7 @@ def step_memory(metrics: Metrics, device: str) -> dict[str, Any]:
         "peak_memory_bytes": peak.high_bytes,
         "peak_expected_bytes": peak.expected_bytes,
         "peak_low_bytes": peak.low_bytes,
-        "allocator": found.allocator,
+        "allocator": found.allocator or None,
         "need_bytes": found.need.high_bytes,
         "need_expected_bytes": found.need.expected_bytes,
         "need_low_bytes": found.need.low_bytes,

@@ -115,7 +115,8 @@ class MemoryNeed:
     """What the allocator of one device needs, over the orders that a step may run in.
 
     ``in_use`` is the peak of bytes in use, in whole chunks; ``need`` the least limit under which
-    the allocator serves the step.  ``growth``: it adds regions as it needs them, else it takes one.
+    the allocator serves the step.  ``growth``: it adds regions as it needs them, else it takes one;
+    ``None`` for a CPU, which needs what lives at once.
     ``with_workspace_bytes`` are expected to be in use at most where libraries get the workspaces
     that they do without if need be (cuDNN's).
 
@@ -125,7 +126,7 @@ class MemoryNeed:
     needed, on GPUs.
     """
 
-    growth: bool
+    growth: bool | None
     in_use: PeakRange
     need: PeakRange
     with_workspace_bytes: int
@@ -137,7 +138,9 @@ class MemoryNeed:
 
     @property
     def allocator(self) -> str:
-        """How the allocator takes memory."""
+        """How the allocator takes memory, ``""`` if none is followed."""
+        if self.growth is None:
+            return ""
         return GROWTH if self.growth else ONE_REGION
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
+from placer.prediction.memory.allocations import peaks_in
 from placer.prediction.memory.timelines import StepMemory, checked_order
 from placer.prediction.metrics import Metrics
 from placer.prediction.orders.execution_orders import (
@@ -18,6 +19,7 @@ from placer.prediction.orders.execution_orders import (
 from placer.prediction.orders.needs import (
     needs_along,
     parts_of_needs,
+    peaks_at_once,
     requests_along,
     with_orders_ahead,
 )
@@ -43,8 +45,7 @@ def predict(
     """The transfers, the memory of every device and the times of one step of ``graph``.
 
     ``placement`` maps every op to the name of a device of ``cluster``; memory is followed along
-    ``order``, by default along the orders in which the executor may run, and what allocators are
-    asked for along those in which its threads may start ops.  Needs are left out where
+    ``order``, by default along the orders in which the executor may run.  Needs are left out where
     ``with_needs`` is false, and divided into loading, first and later steps ``with_parts``.  Raises
     :class:`~placer.errors.UsageError` if placement or order do not fit the graph.
     """
@@ -54,25 +55,21 @@ def predict(
     if order is None:
         steps = PossibleSteps(graph, costs, accelerated=uses_accelerator(names))
         step, orders = steps.memory(placement, names, host), steps.orders
-        started = steps.started_orders if with_needs else []
-        concurrent = steps.threaded_steps if with_needs else []
     else:
         step = StepMemory(graph, costs, placement, names, host)
-        orders = started = [checked_order(graph, order)]
-        concurrent = []
+        orders = [checked_order(graph, order)]
     routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
     transfers = tuple(list_transfers(graph, costs, routes, host))
     ahead = []
     if steps is not None and with_needs:
         known = transfers if routes is step.routes else None
         ahead = steps.running_ahead(step, cluster, known)
-    requests = requests_along(step, started) if with_needs else []
-    if requests and started is orders:
-        peaks = [{name: asked.peak_bytes for name, asked in r.items()} for r in requests]
-    else:
-        peaks = peaks_along(step, orders)
-    found = needs_along(step, requests, concurrent) if requests else {}
-    needs = with_orders_ahead(step, found, ahead)
+    requests = requests_along(step, orders) if with_needs and uses_accelerator(names) else []
+    peaks = [*map(peaks_in, requests)] or peaks_along(step, orders)
+    needs = {}
+    if with_needs:
+        at_once = peaks_at_once(step, steps.threaded_steps if steps else ())
+        needs = with_orders_ahead(step, needs_along(step, requests, [*peaks, *at_once]), ahead)
     if with_parts:
         needs = parts_of_needs(step, needs, requests)
     return Metrics(

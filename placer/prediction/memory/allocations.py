@@ -22,7 +22,6 @@ for: TensorFlow reads them where the caller (NumPy) has them; their copies on GP
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -122,11 +121,7 @@ def find_allocations(
     lasts: Sequence[int] | None = None,
 ) -> dict[str, Allocations]:
     """What the allocator of every device is asked for along ``order``; ``sample`` and ``lasts`` as
-    for :meth:`StepMemory.peaks`.
-
-    Variables get their first values in the order of the graph; several threads of a CPU write them
-    in another order for every ``sample`` but the first.
-    """
+    for :meth:`StepMemory.peaks`.  Variables get their first values in the order of the graph."""
     layout = step.layout if sample is None else step.layout.sampled(sample)
     numbers = step.numbers(order)
     simulation = Requests(step, layout, numbers, lasts)
@@ -134,7 +129,7 @@ def find_allocations(
     found = simulation.finished()
     for name, peak_bytes in step.peaks_of(simulation).items():
         found[name].peak_bytes = peak_bytes
-        found[name].kept = simulation.loading(as_written(step, simulation.kept, name, sample or 0))
+        found[name].kept = simulation.loading(_as_written(step, simulation.kept, name))
     return {name: asked.with_tuning() for name, asked in found.items()}
 
 
@@ -143,16 +138,12 @@ def peaks_in(asked: Mapping[str, Allocations]) -> dict[str, int]:
     return {name: allocations.peak_bytes for name, allocations in asked.items()}
 
 
-def as_written(
-    step: StepMemory, chunk_of: Mapping[str, int], device: str, sample: int
-) -> list[int]:
+def _as_written(step: StepMemory, chunk_of: Mapping[str, int], device: str) -> list[int]:
     """The chunks of what lasts on ``device`` in the order in which they are asked for."""
     lasting, ops = step.resident.get(device, {}), step.graph.ops
     idle = [chunk_of[_idle(device, i)] for i in range(len(step.idle.get(device, ())))]
     constants = [chunk_of[op] for op in lasting if ops[op].op_type == "Const"]
     variables = [chunk_of[op] for op in lasting if ops[op].op_type != "Const"]
-    if sample and is_cpu(device):
-        random.Random(sample).shuffle(variables)
     return idle + variables + constants
 
 

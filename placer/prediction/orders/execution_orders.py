@@ -116,21 +116,6 @@ def threaded_steps(
     return found
 
 
-def started_orders(
-    graph: OpGraph, threaded: Sequence[ThreadedStep], *, laid_out: int = 0
-) -> list[tuple[str, ...]]:
-    """The orders in which the threads of ``threaded`` start the ops, as many as are affordable.
-
-    One thread alone goes on with what it put aside last, and may come to what it put aside first
-    after everything else; where there are two, the other one takes that (``Steal`` of Eigen's
-    ``NonBlockingThreadPool.h``).  With ``laid_out`` loops the reversed order as well, as in
-    :func:`executor_orders`.
-    """
-    count = max(_affordable_orders(graph, laid_out), _FEWEST_ORDERS)
-    found = [step.order.names for step in threaded[:count]]
-    return [*found, run_reversed(prepare(graph))] if laid_out else found
-
-
 def _affordable_orders(graph: OpGraph, laid_out: int, budget: tuple[int, int] | None = None) -> int:
     """Over how many orders all ops are run; the ``budget`` is of ops, and of ops of loops."""
     usual, of_loops = budget or (_OPS_IN_ALL, _OPS_IN_ALL_OF_LOOPS)

@@ -16,7 +16,6 @@ from placer.prediction.orders.execution_orders import (
     executor_orders,
     peaks_along,
     ranges_of_peaks,
-    started_orders,
     threaded_steps,
     uses_accelerator,
 )
@@ -77,14 +76,6 @@ class PossibleSteps:
         """The orders in which the ops of ``graph`` may run, one after another."""
         laid_out = len(self.owner)
         return executor_orders(self.graph, accelerated=self.accelerated, laid_out=laid_out)
-
-    @cached_property
-    def started_orders(self) -> list[tuple[str, ...]]:
-        """The orders in which allocators are asked: with accelerators the same; on CPUs those in
-        which several threads start the ops."""
-        if self.accelerated:
-            return self.orders
-        return started_orders(self.graph, self.threaded_steps, laid_out=len(self.owner))
 
     @cached_property
     def threaded_steps(self) -> list[ThreadedStep]:

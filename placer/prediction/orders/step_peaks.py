@@ -8,7 +8,7 @@ from functools import cache, cached_property, partial
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
-from placer.prediction.memory.allocations import Allocations, find_allocations, peaks_in
+from placer.prediction.memory.allocations import Allocations, peaks_in
 from placer.prediction.memory.live_moments import moment_finder
 from placer.prediction.memory.need import find_need, serves
 from placer.prediction.memory.timelines import StepMemory
@@ -19,8 +19,8 @@ from placer.prediction.orders.execution_orders import (
     uses_accelerator,
 )
 from placer.prediction.orders.needs import (
-    followed_under_limits,
     needs_along,
+    peaks_at_once,
     requests_along,
     with_orders_ahead,
 )
@@ -66,7 +66,7 @@ class StepPeaks:
         names, placement = self.problem.device_names, self.problem.placement(device_of)
         step, orders = self.steps.memory(placement, names, self.host), self.steps.orders
         requests: list[dict[str, Allocations]] = []
-        if self.needs_on is not None and self.steps.started_orders is orders:
+        if self.needs_on is not None and self.steps.accelerated:
             requests = requests_along(step, orders)
         along = [peaks_in(asked) for asked in requests] or peaks_along(step, orders)
         highest = {name: found.high_bytes for name, found in ranges_of_peaks(step, along).items()}
@@ -91,8 +91,8 @@ class StepPeaks:
         highest: Mapping[str, int],
         cluster: Cluster,
     ) -> dict[str, int]:
-        """The needs of devices whose caps they may exceed; none where peaks do, unless ``requests``
-        are known: those along the orders in which allocators are asked.
+        """The needs of devices whose caps they may exceed; none where peaks do, unless there are
+        ``requests``, as there are with GPUs.
 
         Where the order that peaks highest is not served under the cap, no other one is followed.
         """
@@ -105,27 +105,17 @@ class StepPeaks:
             for name, cap in caps.items()
             if _MOST_PER_PEAK * highest[name] > cap >= LEAST_LIMIT_BYTES
         ]
-        started = self.steps.started_orders
-        if started is not self.steps.orders:
-            along = peaks_along(step, started)
-        known = dict(enumerate(requests))
         over = {}
         for name in close:
             worst = max(range(len(along)), key=lambda index: along[index][name])
-            if worst not in known:
-                known[worst] = find_allocations(step, started[worst], worst)
-            asked, growth = known[worst][name], is_cpu(name)
-            if not serves(asked, caps[name], growth=growth):
-                need_bytes = find_need(asked, growth=growth).need_bytes
-                over[name] = max(need_bytes, caps[name] + 1, highest[name])
+            if is_cpu(name) or serves(requests[worst][name], caps[name], growth=False):
+                continue
+            need_bytes = find_need(requests[worst][name], growth=False).need_bytes
+            over[name] = max(need_bytes, caps[name] + 1, highest[name])
         if over or is_above or not close:
             return over
-        concurrent = self.steps.threaded_steps[: followed_under_limits(step)]
-        requests = [
-            known.get(sample) or find_allocations(step, order, sample)
-            for sample, order in enumerate(started)
-        ]
-        found = needs_along(step, requests, concurrent, close)
+        at_once = peaks_at_once(step, self.steps.threaded_steps)
+        found = needs_along(step, requests, [*along, *at_once], close)
         if all(need.need.high_bytes <= caps[name] for name, need in found.items()):
             found = with_orders_ahead(step, found, self.steps.running_ahead(step, cluster))
         return {name: max(need.need.high_bytes, highest[name]) for name, need in found.items()}

@@ -7,8 +7,8 @@ put aside, then what another thread put aside first.
     thread 2        conv_grad_filter ------------>  apply ->         stolen as soon as it was ready
 
 So kernels that take much memory for themselves take it at the same time: what is in use is more
-than one op after another would have, unless a gate lets one of them wait.  ``Schedule``, ``Steal``
-and ``PopBack`` of Eigen's ``NonBlockingThreadPool.h``.
+than one op after another would have.  ``Schedule``, ``Steal`` and ``PopBack`` of Eigen's
+``NonBlockingThreadPool.h``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,18 +34,6 @@ class ConcurrentOrder(NamedTuple):
 
     names: tuple[str, ...]
     lasts: tuple[int, ...]
-
-
-class Gate:
-    """Decides which ops begin; this one lets all of them."""
-
-    def start(self, op: int) -> bool:  # noqa: ARG002 (a gate that is always open)
-        """Whether the op, which a thread has taken, goes on at once; else the thread waits."""
-        return True
-
-    def finish(self, op: int) -> Iterable[int]:  # noqa: ARG002
-        """The op is done: those that waited and go on now."""
-        return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +54,8 @@ class ThreadedStep:
 
     @cached_property
     def order(self) -> ConcurrentOrder:
-        """The order of the ops if none waits."""
-        order = self.run(Gate())
-        assert order is not None
-        return order
-
-    def run(self, gate: Gate) -> ConcurrentOrder | None:
-        """The order of the ops as the ``gate`` lets them begin; ``None`` if all that is left
-        waits."""
-        return _run(self, gate, copy(self.race))
+        """The order of the ops."""
+        return _run(self, copy(self.race))
 
 
 @dataclass(slots=True)
@@ -85,7 +66,7 @@ class _Thread:
     aside: deque[int] = field(default_factory=deque)
 
 
-def _run(step: ThreadedStep, gate: Gate, race: random.Random | None) -> ConcurrentOrder | None:
+def _run(step: ThreadedStep, race: random.Random | None) -> ConcurrentOrder:
     graph, successors, seconds = step.graph, step.successors, step.seconds
     waiting, source = list(graph.waiting), len(graph.names)
     ops: list[int] = []
@@ -94,7 +75,6 @@ def _run(step: ThreadedStep, gate: Gate, race: random.Random | None) -> Concurre
     _notify(graph, successors[source], waiting, pool[0])
     free = [*range(step.threads)]
     running: list[tuple[float, int, int]] = []
-    held: dict[int, tuple[int, int]] = {}  # by op at the gate: its position, its thread
     now = 0.0
     while True:
         taken = [(number, _next_op(pool, number)) for number in free]
@@ -103,23 +83,15 @@ def _run(step: ThreadedStep, gate: Gate, race: random.Random | None) -> Concurre
         if race is not None and len(started) > 1 and race.random() < _OVERTAKEN:
             started.reverse()
         for number, op in started:
-            if gate.start(op):
-                took = 0.0 if graph.inexpensive[op] else seconds[op]
-                heapq.heappush(running, (now + took, len(ops), number))
-            else:
-                held[op] = len(ops), number
+            took = 0.0 if graph.inexpensive[op] else seconds[op]
+            heapq.heappush(running, (now + took, len(ops), number))
             ops.append(op)
             lasts.append(0)
         if not running:
-            if held:
-                return None
             return ConcurrentOrder(tuple([graph.names[op] for op in ops]), tuple(lasts))
         now, position, number = heapq.heappop(running)
         lasts[position] = len(ops) - 1
         _notify(graph, successors[ops[position]], waiting, pool[number])
-        for op in gate.finish(ops[position]):
-            took = 0.0 if graph.inexpensive[op] else seconds[op]
-            heapq.heappush(running, (now + took, *held.pop(op)))
         free = [number, *idle]
 
 

@@ -141,7 +141,8 @@ def _memory_parts(device: Mapping[str, Any]) -> dict[str, Any]:
     need, in_use = device.get("need_bytes"), device.get("in_use_peak_bytes")
     resident = min(device.get("resident_bytes") or 0, peak or 0)
     in_use = min(max(in_use or 0, peak or 0), need or peak or 0)
-    found: dict[str, Any] = {"need": need, "padding": max(0, in_use - (peak or 0))}
+    found: dict[str, Any] = {"need": device.get("allocator") and need}  # a CPU has no chunks
+    found["padding"] = max(0, in_use - (peak or 0))
     found["fragmentation"] = max(0, (need or 0) - in_use)
     known = peak is not None and usable and usable != AMPLE_BYTES
     found["share"] = max(need or 0, peak) / usable if known else None

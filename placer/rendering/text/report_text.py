@@ -222,7 +222,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     return [
         ("peak", Text.assemble((peak, "bold"), while_running)),
         ("range", f"{low} to {high}, by the order in which the step runs{unsure}"),
-        *([("need", _need(memory))] if memory.allocator else []),
+        *([("need", _need(memory))] if memory.need_parts else []),
         ("at the peak", at_peak or "nothing is alive"),
         ("scopes then", Text("\n".join(scopes) or "none")),
         ("largest then", Text("\n".join(largest) or "none")),
@@ -232,14 +232,15 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
 
 
 def _need(memory: MemoryFacts) -> str:
-    """Returns the allocator's need and its parts."""
+    """Returns the need and its parts."""
     low, high = format_bytes(memory.need_low_bytes), format_bytes(memory.need_high_bytes)
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
     more = memory.with_workspace_bytes > memory.need_high_bytes
     elastic = f"; with cuDNN's workspaces {format_bytes(memory.with_workspace_bytes)} in use"
     when = f"; {need_parts_text(memory.needs, memory.red_zones)}" if memory.needs else ""
+    owner = f" for TensorFlow's allocator ({memory.allocator})" * bool(memory.allocator)
     return (
-        f"{format_bytes(memory.need_bytes)} for TensorFlow's allocator ({memory.allocator}), "
+        f"{format_bytes(memory.need_bytes)}{owner}, "
         f"{low} to {high}: {', '.join(parts) or 'nothing'}{elastic * more}{when}"
     )
 

@@ -169,15 +169,6 @@ def test_variables_have_chunks_before_constants_do():
     assert not serves(replace(found, kept=sorted(found.kept)), 19 << 20, growth=False)
 
 
-def test_first_values_are_written_in_another_order_for_every_sample_but_the_first():
-    """Constants come last in all."""
-    step, order = _two_variables_and_a_constant()
-    kept = [find_allocations(step, order, sample)["CPU:0"].kept for sample in range(16)]
-    assert kept[0] == find_allocations(step, order)["CPU:0"].kept
-    assert {tuple(each[:2]) for each in kept[1:]} == {tuple(kept[0][:2]), tuple(kept[0][1::-1])}
-    assert len({each[2] for each in kept}) == 1
-
-
 def _tuned(graph, copies, **costs):
     """The requests of a graph on GPU:0 whose convolutions are tuned."""
     found = draw_costs(graph, **costs)

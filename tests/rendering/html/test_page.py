@@ -190,6 +190,7 @@ def test_the_need_of_a_device_is_told_in_parts():
         small_plan().devices[0],
         resident_bytes=40 << 20,
         peak_memory_bytes=100 << 20,
+        allocator="one region",
         in_use_peak_bytes=110 << 20,
         need_bytes=150 << 20,
         usable_bytes=200 << 20,

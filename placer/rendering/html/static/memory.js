@@ -149,7 +149,7 @@ const memoryView = () => {
     const peak = series(device);
     facts.textContent = `Peak ${formatBytes(peak.total[peak.peak])} along this execution order` +
       (row?.peak_memory_bytes ? `; ${formatBytes(row.peak_low_bytes)} to ${formatBytes(row.peak_memory_bytes)} over all orders followed` : "") +
-      (row?.need_bytes ? `; its allocator needs ${formatBytes(row.need_low_bytes)} to ${formatBytes(row.need_bytes)}` : "") +
+      (row?.need_bytes && row.allocator ? `; its allocator needs ${formatBytes(row.need_low_bytes)} to ${formatBytes(row.need_bytes)}` : "") +
       (row?.usable_bytes && row.usable_bytes !== ampleBytes ? `; ${formatBytes(row.usable_bytes)} usable.` : ".");
   };
   const choose = element("div", { class: "choice", role: "radiogroup", "aria-label": "Device" }, ...devices.map((name, d) =>
