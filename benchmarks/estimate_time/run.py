@@ -28,8 +28,12 @@ from cost_models.op_cost import OpCost
 from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
 from placer.prediction.costs.op_costs import estimate_costs
-from placer.prediction.orders.execution_orders import ranges_of_peaks, typical_order
-from placer.prediction.orders.needs import needs_along, requests_along
+from placer.prediction.orders.execution_orders import (
+    peaks_along,
+    ranges_of_peaks,
+    typical_order,
+)
+from placer.prediction.orders.needs import peaks_at_once
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.prediction import predict_step_seconds
 from placer.processes import collection_paused
@@ -90,12 +94,11 @@ def estimate(graph: OpGraph) -> dict[str, tuple[float, float]]:
     def memory(costs: Mapping[str, OpCost]) -> None:
         steps = clock.timed("  orders", lambda: PossibleSteps(graph, costs, accelerated=False))
         step = clock.timed("  layout", lambda: steps.memory(placement, (DEVICE,)))
-        requests = clock.timed("  peaks", lambda: requests_along(step, steps.orders))
-        peaks = [{name: asked.peak_bytes for name, asked in found.items()} for found in requests]
+        peaks = clock.timed("  peaks", lambda: peaks_along(step, steps.orders))
         ranges_of_peaks(step, peaks)
         order = typical_order(steps.orders, peaks)
         clock.timed("  timeline", lambda: step.timelines(order))
-        clock.timed("  allocator", lambda: needs_along(step, requests))
+        clock.timed("  at once", lambda: peaks_at_once(step, steps.threaded_steps))
 
     def estimated() -> None:
         costs = clock.timed("costs", lambda: estimate_costs(graph))

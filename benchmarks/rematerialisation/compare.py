@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "allocator"))
 
 from measure import fed_value, np, ops_of, tf, v1
 

@@ -12,8 +12,6 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "allocator"))
-
 from measure import ONE_REGION, attempts
 
 

@@ -1,10 +1,5 @@
-"""What TensorFlow's BFC allocator hands out in some steps of a graph, and the smallest limit.
+"""Steps of a graph under TensorFlow's BFC allocator, in processes that are forked for each try.
 
-    python measure.py GRAPH.pb ...
-    python measure.py GRAPH.pb ... --at MIB ... [--optimised]
-
-writes ``GRAPH.memory.json`` beside each graph, if it is not there; with ``--at``, one limit per
-graph, prints a line of JSON for each instead: what some runs under it say.  A program of its own:
 oneDNN has to be off before TensorFlow is loaded.  Every try is a process of its own, since the
 order of a step differs from process to process and the limit is read once; they are forked from one
 that has loaded TensorFlow and read the graph, but has used no device yet.
@@ -12,7 +7,6 @@ that has loaded TensorFlow and read the graph, but has used no device yet.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Callable
@@ -31,15 +25,8 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 STEPS = 3
-FREE_RUNS = 2
-"""Runs without a limit that matters."""
-
-FREE_MIB = 6144
-PRECISION = 0.015
-"""Of the smallest limit, but never finer than a MiB."""
-
-MODES = ("growth", ONE_REGION := "one_region")
-"""How the allocator gets memory: bit by bit, as on CPUs, or all at once, as cards do by default."""
+ONE_REGION = "one_region"
+"""The allocator takes all its memory at once, as cards do by default; else bit by bit."""
 
 LARGEST_NUMBER = 10
 """Fed integers are below it: class labels, and rows of every table."""
@@ -49,41 +36,7 @@ _NO_CONSTANT = "Cannot parse tensor from proto"
 Tried = dict[str, Any]
 
 
-RUNS_AT = 3
-"""Runs under a limit that is given."""
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("graphs", nargs="+", type=Path)
-    parser.add_argument("--at", nargs="+", type=int, metavar="MIB")
-    parser.add_argument("--optimised", action="store_true", help="with graph optimisation")
-    arguments = parser.parse_args()
-    if arguments.at:
-        for path, limit_mib in zip(arguments.graphs, arguments.at, strict=True):
-            apart(lambda path=path, limit=limit_mib: at(path, limit, arguments.optimised))
-        return
-    for path in arguments.graphs:
-        target = path.with_suffix(".memory.json")
-        if not target.exists():
-            apart(lambda path=path, target=target: target.write_text(json.dumps(measure(path))))
-            print(target, flush=True)
-
-
-def at(path: Path, limit_mib: int, optimised: bool) -> None:
-    """Prints what runs under the limit say."""
-    attempt = attempts(path, optimised)
-    runs = [attempt(limit_mib, MODES[0]) for _ in range(RUNS_AT)]
-    print(json.dumps({"name": path.stem, "limit_mib": limit_mib, "runs": runs}), flush=True)
-
-
-def measure(path: Path) -> Tried:
-    """By mode of the allocator, what :func:`in_mode` finds."""
-    attempt = attempts(path)
-    return {mode: in_mode(lambda limit, mode=mode: attempt(limit, mode)) for mode in MODES}
-
-
-def attempts(path: Path, optimised: bool = False) -> Callable[[int, str], Tried]:
+def attempts(path: Path) -> Callable[[int, str], Tried]:
     """What tries some steps of the graph under a limit in MiB, in a mode of the allocator."""
     graph = tf.Graph()
     with graph.as_default():
@@ -93,52 +46,14 @@ def attempts(path: Path, optimised: bool = False) -> Callable[[int, str], Tried]
         fetches = [graph.as_graph_element(name) for name in outputs]
         starts = [first_value(handle) for handle in ops_of(graph, "VarHandleOp")]
     config = v1.ConfigProto()
-    if not optimised:
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
-        config.graph_options.optimizer_options.opt_level = -1
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
 
     def steps() -> Tried:
         with v1.Session(graph=graph, config=config) as session:
             return run(session, starts, fetches, feeds)
 
     return lambda limit_mib, mode: tried(limit_mib, mode, steps)
-
-
-def in_mode(attempt: Callable[[int], Tried]) -> Tried:
-    """The bytes in use in free runs, the smallest limit in MiB that serves, and all tries."""
-    free = [attempt(FREE_MIB) for _ in range(FREE_RUNS)]
-    tries = smallest_limit(attempt, max(found["peak_bytes"] for found in free))
-    return {"free": free, "tries": tries, "smallest_mib": served_from(tries)}
-
-
-def smallest_limit(attempt: Callable[[int], Tried], peak_bytes: int) -> list[Tried]:
-    """Tries around the smallest limit that serves, from what was in use without one."""
-    found = [attempt(-(-peak_bytes // 2**20))]
-    start = found[0]["limit_mib"]
-    step = max(1, round(start * PRECISION))
-    sign = -1 if found[0]["served"] else 1
-    while (start == found[-1]["limit_mib"]) or found[-1]["served"] == (sign < 0):
-        if found[-1]["limit_mib"] == 1:
-            break
-        found.append(attempt(max(1, found[-1]["limit_mib"] + sign * step)))
-        step *= 2
-    low, high = sorted(f["limit_mib"] for f in found[-2:])
-    while high - low > max(1, high * PRECISION):
-        middle = (low + high) // 2
-        found.append(attempt(middle))
-        low, high = (low, middle) if found[-1]["served"] else (middle, high)
-    while True:  # not two steps are the same
-        above = [attempt(limit) for limit in (high, high + max(1, round(high * PRECISION)))]
-        found += above
-        if all(tried["served"] for tried in above):
-            return found
-        high += max(1, round(high * PRECISION))
-
-
-def served_from(tries: list[Tried]) -> int:
-    """The limit from which on every larger one that was tried serves, in MiB."""
-    failed = max((found["limit_mib"] for found in tries if not found["served"]), default=0)
-    return min(f["limit_mib"] for f in tries if f["served"] and f["limit_mib"] > failed)
 
 
 def tried(limit_mib: int, mode: str, steps: Callable[[], Tried]) -> Tried:
@@ -216,17 +131,3 @@ def first_value(handle: Any) -> Any:
     shape = [side.size for side in handle.get_attr("shape").dim]
     value = tf.fill(shape, tf.cast(tf.random.uniform([], 0.0, 0.01), dtype))
     return tf.raw_ops.AssignVariableOp(resource=handle.outputs[0], value=value)
-
-
-def apart(work: Callable[[], object]) -> None:
-    """Does the work in a fork of this process."""
-    pid = os.fork()
-    if not pid:
-        work()
-        os._exit(0)
-    if os.waitpid(pid, 0)[1]:
-        raise SystemExit("a measurement failed")
-
-
-if __name__ == "__main__":
-    main()
