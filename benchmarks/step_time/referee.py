@@ -44,6 +44,11 @@ _ARRIVALS = _FIRST_LINK - 1
 _SENT = "Snapshot"
 """An op that Grappler has no rule for, and so takes to read and write its bytes."""
 
+_GPU_ARCHITECTURE = "7"
+_GPU_FLOPS_PER_CYCLE = 128
+"""Operations per cycle of a multiprocessor by ``GetDeviceInfo`` of ``op_level_cost_estimator.cc``:
+64 cores with an FMA each.  The frequency is chosen to give the device's peak."""
+
 
 def seconds_of_ops(path: Path, extraction: Any, cluster: Any) -> dict[str, dict[str, float]]:
     """Grappler's seconds of every op it runs, loops and branches too, by device type."""
@@ -139,7 +144,6 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
     from tensorflow.python.grappler import item as grappler_item
 
     from cost_models.device_names import canonical, full_name
-    from placer.application.measuring.optimised_graphs import named_device
     from placer.extraction.graph_defs.protobufs import fill_shape
     from placer.extraction.reading.loading import load_program
 
@@ -187,7 +191,6 @@ def meta_graph(program: Any, bindings: Any, placement: Mapping[str, str]) -> Any
 
     from placer.application.running.generated_inputs import bound_shapes
     from placer.extraction.graph_defs.protobufs import fill_shape
-    from placer.extraction.graph_defs.pure_ops import withhold_kernels
 
     meta_graph = meta_graph_pb2.MetaGraphDef()
     meta_graph.graph_def.CopyFrom(program.graph_def)
@@ -201,6 +204,35 @@ def meta_graph(program: Any, bindings: Any, placement: Mapping[str, str]) -> Any
     fetched = meta_graph.collection_def["train_op"]
     fetched.node_list.value.extend([*program.output_ops, *program.targets])
     return meta_graph
+
+
+def named_device(
+    name: str, kind: str, peak_flops: float, memory_bandwidth: float, memory_bytes: float
+) -> Any:
+    """Grappler's description of a device."""
+    from tensorflow.core.protobuf import device_properties_pb2
+
+    properties = device_properties_pb2.DeviceProperties(
+        type=kind,
+        num_cores=1,
+        frequency=round(peak_flops / 1e6 / (_GPU_FLOPS_PER_CYCLE if kind == "GPU" else 1)),
+        bandwidth=round(memory_bandwidth / 1e3),
+        memory_size=int(memory_bytes),
+        environment={"architecture": _GPU_ARCHITECTURE},
+    )
+    return device_properties_pb2.NamedDevice(name=name, properties=properties)
+
+
+def withhold_kernels(graph_def: Any) -> None:
+    """Leaves only what may run while a model is read a kernel, functions included, in place."""
+    from placer.extraction.graph_defs.op_definitions import OpDefinitions
+    from placer.extraction.graph_defs.protobufs import all_nodes
+    from placer.extraction.graph_defs.pure_ops import may_run, withhold_kernel
+
+    definitions = OpDefinitions()
+    for node in all_nodes(graph_def):
+        if not may_run(node.op, definitions):
+            withhold_kernel(node)
 
 
 class Execution(NamedTuple):

@@ -30,8 +30,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add(parser, "--fit")
     options.add(parser, "--max-slowdown")
     options.add(parser, "--split-tables", type=option_values.splits, default="never")
-    help_text = "also predict the graph that TensorFlow's graph optimiser makes of the placed one"
-    options.add(parser, "--optimised", help=help_text)
+    options.add(parser, "--optimised", help=argparse.SUPPRESS)
     options.add_strategy_options(parser)
     options.add_gate_options(parser)
     options.add_output_options(
@@ -53,6 +52,11 @@ def run(arguments: argparse.Namespace) -> None:
     require_writable(arguments)
     if arguments.fit is not None and not arguments.fit.strip():
         raise UsageError("--fit is empty; give some of release, order, recompute, swap, or auto")
+    if arguments.optimised:
+        raise UsageError(
+            "place --optimised is gone: placer verify MODEL PLAN --memory runs the placed program "
+            "with TensorFlow's graph optimisation on simulated GPUs"
+        )
     start_ahead()  # what follows takes a while to load, while the reading process starts
     from dataclasses import replace
 
@@ -66,7 +70,6 @@ def run(arguments: argparse.Namespace) -> None:
         "fit": arguments.fit or "",
         "max_slowdown": arguments.max_slowdown,
         "split_tables": arguments.split_tables,
-        "optimised": arguments.optimised,
     }
     with progress(f"placing {arguments.model}", arguments):
         plan = place(arguments.model, arguments.devices, **wanted)

@@ -1,5 +1,4 @@
-"""Advice in a plan: changes that would fit, ways that may be better, the result of TensorFlow's
-optimiser."""
+"""Advice in a plan: changes that would fit, ways that may be better."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ from pathlib import Path
 from placer.fitting.placed_order import FREE
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.fixes import with_fixes
-from placer.pipeline.optimised import warn_if_optimised_breaks, with_optimised
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.request import Options, describe_request
@@ -23,8 +21,7 @@ def advise(plan: Plan, workload: Workload, devices: str | Path, deadline: float)
     plan = with_fixes(plan, workload, devices, deadline)
     notes = (_fit_instead(plan, workload), _whole_instead(plan, wanted))
     plan = replace(plan, warnings=(*plan.warnings, *filter(None, notes)))
-    judge = with_optimised if wanted.optimised else warn_if_optimised_breaks
-    return replace(judge(plan, workload), request=describe_request(devices, wanted))
+    return replace(plan, request=describe_request(devices, wanted))
 
 
 def _fit_instead(plan: Plan, workload: Workload) -> PlanWarning | None:

@@ -47,8 +47,6 @@ def decide_strategy(devices: str | Path, wanted: Options) -> Options:
     """
     if wanted.strategy is None:
         return wanted
-    if wanted.optimised:
-        raise UsageError("what TensorFlow makes of a batch in parts is not known: leave one out")
     asked = read_strategy(wanted.strategy)
     asked = with_default_parts(asked, read_cluster(devices, wanted), wanted.batch_size)
     balanced = asked.kind == PIPELINE and wanted.objective == "transfer"

@@ -17,7 +17,6 @@ from placer.plan.loading import LoadingFacts
 from placer.plan.results import Page, interactive
 from placer.plan.rows import (
     GateVerdict,
-    OptimisedFacts,
     PlanMetrics,
     PlannedDevice,
     PlannedTransfer,
@@ -51,8 +50,7 @@ class Plan(Page):
     ``hints_apart`` counts the colocation hints (``_class``) of
     the graph that the placement does not follow.  ``loading`` is what loaders restore of the placed
     model and where.  ``gate`` is the verdict of the gates that were
-    asked for, ``optimised`` what TensorFlow makes of the placed graph, if that was asked for.
-    ``request`` are the options that the plan was made with, as far as JSON holds them.
+    asked for.  ``request`` are the options that the plan was made with, as far as JSON holds them.
     ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
     """
 
@@ -73,7 +71,6 @@ class Plan(Page):
     request: Mapping[str, Any] = field(default_factory=dict)
     loading: LoadingFacts | None = None
     gate: GateVerdict | None = None
-    optimised: OptimisedFacts | None = None
     tensorflow_version: str = ""
     tool_version: str = ""
     step: Callable[[], PredictedStep] | None = field(
@@ -205,12 +202,10 @@ class Plan(Page):
             data["loading"] = LoadingFacts.read(data["loading"])
         if data.get("gate") is not None:
             data["gate"] = GateVerdict.read(data["gate"])
-        if data.get("optimised") is not None:
-            data["optimised"] = OptimisedFacts.read(data["optimised"])
         edges = data.get("control_edges", ())
         data["control_edges"] = tuple((before, after) for before, after in edges)
         data["rewriting"] = Rewriting.from_json(data.get("rewriting", {}))
-        data.pop("followers", None)  # which plans had once
+        data.pop("optimised", None)  # which plans had once
         plan = cls(**data)
         plan._check_devices(source)
         return plan

@@ -65,7 +65,6 @@ class Keywords(TypedDict, total=False):
     seed: int
     solver: str
     red_zones: bool | None
-    optimised: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +144,6 @@ class Options:
     """Whether autotuning of convolutions takes red zones: ``False`` says that
     ``TF_DISABLE_RZ_CHECK=1`` will be set; by default, as TensorFlow comes for a file, ``False`` for
     a live program, which ``bind`` sets it for."""
-    optimised: bool = False
-    """Also predicts the graph that TensorFlow's graph optimiser makes of the placed one."""
 
     def __post_init__(self) -> None:
         """Raises ``UsageError`` for numbers out of range, and for one name in place of several."""

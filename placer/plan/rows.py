@@ -139,25 +139,6 @@ class SolverAnswer(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimisedFacts(Row):
-    """The graph that runs where TensorFlow's graph optimiser is on (it is by default).
-
-    Of ``file_op_count`` placed ops it leaves ``op_count``: ``fused`` ones do the work of several,
-    ``folded`` ones became constants, ``transposes`` change a layout.  ``swaps`` tensors would go to
-    the host and back with the memory optimiser, which is off here.  ``peaks`` has, by device, the
-    ``low_bytes``, ``expected_bytes`` and ``high_bytes`` of its step.
-    """
-
-    file_op_count: int
-    op_count: int
-    fused: int
-    folded: int
-    transposes: int
-    swaps: int
-    peaks: Mapping[str, Mapping[str, int]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict(Row):
     """The verdict of the gates (``--fail-over``, ``--fail-on``, ``--baseline``): ``failures`` are
     the reasons why they tripped, in sentences, ``notes`` what else a reader should know."""

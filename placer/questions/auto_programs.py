@@ -197,7 +197,7 @@ def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -
     Raises :class:`UsageError` for a Keras model without a batch size, and for options that
     ``auto`` decides itself.
     """
-    decided = [name for name in ("strategy", "optimised", "fit") if getattr(wanted, name)]
+    decided = [name for name in ("strategy", "fit") if getattr(wanted, name)]
     if decided:
         raise UsageError(f"auto decides what {decided[0]} says: leave it out")
     read_cluster(devices, wanted)  # a wrong device is said before any work

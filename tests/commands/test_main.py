@@ -196,7 +196,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
     argv += " --batch-size 8 --shape x:32x128 --shape y:: --max-memory GPU:0=1GiB"
     argv += " --max-memory CPU:0=2GiB --reserve 1GiB+10% --spill never --pin a=b=GPU:1"
     argv += " --pin-type Hash*=CPU:0 --keep-together enc/* --clear-devices --colocate-gradients"
-    argv += " --keep-colocation --optimised --fit recompute --max-slowdown 30%"
+    argv += " --keep-colocation --fit recompute --max-slowdown 30%"
     argv += " --split-tables users=4,items=2"
     argv += " --time-limit 5 --work-limit 7 --seed 3 --order memory --micro-batches 4"
     argv += " --allow-unsafe-keras --follow-links --shape z:Bx?x3 --dim B=8 --ragged ids=?x50"
@@ -227,7 +227,6 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         "clear_devices": True,
         "colocate_gradients": True,
         "keep_colocation": True,
-        "optimised": True,
         "fit": "recompute",
         "max_slowdown": "30%",
         "split_tables": "users=4,items=2",
@@ -239,6 +238,12 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         "strategy": "micro-batches:4",
     }
     assert "OPTIMAL" in capsys.readouterr().out
+
+
+def test_place_optimised_names_what_took_its_place(pipeline, capsys):
+    assert main(["place", "model", "--devices", "2xT4", "--optimised"]) == 2
+    assert "verify MODEL PLAN --memory" in capsys.readouterr().err
+    assert not pipeline.calls
 
 
 @pytest.mark.parametrize("given", ["", " "])

@@ -195,23 +195,6 @@ def test_another_batch_is_tried_with_the_step_as_it_is(step):
     assert not plan.rewriting
 
 
-def test_what_the_graph_optimiser_gives_back_is_said(step, free, tmp_path):
-    """A plan that computes again, and whose optimised graph is over the cap, says so unasked."""
-    import tensorflow as tf
-
-    module = tf.Module()
-    module.step, module.weights = step
-    tf.saved_model.save(module, str(tmp_path), signatures=module.step)
-    cap = {0: int(0.6 * needed(free))}
-    asked = {"fit": "recompute", "spill": "never", "time_limit": 5}
-    plan = placer.place(str(tmp_path), "1xT4", max_memory=cap, **asked)
-    assert plan.fits
-    assert plan.rewriting.clones
-    (warning,) = [found for found in plan.warnings if found.code == "optimised_over_cap"]
-    assert "disable_meta_optimizer" in warning.message
-    assert plan.optimised is None
-
-
 def test_it_trains_the_same(step, free):
     """Losses and weights after three steps are those of the function as it is, bit for bit."""
     peak = placer.place(step[0], "CPU:64GiB", time_limit=10).devices[0].need_bytes

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any
 
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
-from placer.extraction.graph_defs.protobufs import all_nodes
 from placer.graph.op_types import CALLS, CONTROL_FLOW
 
 _PURE_TABLE = """
@@ -77,21 +76,3 @@ def may_run(op_type: str, definitions: OpDefinitions) -> bool:
 def withhold_kernel(node: Any) -> None:
     """Makes TensorFlow find no kernel for a node, in place: it cannot run."""
     node.attr[KERNEL_LABEL].s = _NO_KERNEL
-
-
-def withhold_kernels(graph_def: Any) -> None:
-    """Leaves only what :func:`may_run` a kernel, functions included, in place."""
-    definitions = OpDefinitions()
-    allowed: dict[str, bool] = {}
-    for node in all_nodes(graph_def):
-        if node.op not in allowed:
-            allowed[node.op] = may_run(node.op, definitions)
-        if not allowed[node.op]:
-            withhold_kernel(node)
-
-
-def restore_kernels(graph_def: Any) -> None:
-    """Takes back what :func:`withhold_kernels` did, in place."""
-    for node in all_nodes(graph_def):
-        if KERNEL_LABEL in node.attr and node.attr[KERNEL_LABEL].s == _NO_KERNEL:
-            del node.attr[KERNEL_LABEL]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from placer.errors import UsageError
-from placer.extraction.graph_defs.added_control import ADDED_CONTROL, remove_added_control
+from placer.extraction.graph_defs.added_control import remove_added_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.graph_defs.tensor_types import output_types
@@ -173,13 +173,6 @@ def remove_rewriting(graph_def: Any) -> None:
         nodes.extend([join for join in released_joins(nodes) if join.name not in names])
         for node in nodes:
             node.attr.pop(JOINS, None)
-
-
-def forget_rewriting(graph_def: Any) -> None:
-    """Takes all marks out of a GraphDef, in place: what was added is then part of the program."""
-    for node in all_nodes(graph_def):
-        for mark in (ADDED, INPUTS, JOINS, ADDED_CONTROL):
-            node.attr.pop(mark, None)
 
 
 def is_rewritten(graph_def: Any) -> bool:

@@ -82,7 +82,6 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
         blocks += [
             *need_lines(plan, width),
             _peaks(plan),
-            *_optimised(plan),
             _transfers(plan, width),
         ]
     if plan.conflict:
@@ -276,24 +275,6 @@ def _peaks(plan: Plan) -> Text:
         + (_NEED if any(device.need_bytes for device in plan.devices) else ""),
         style="dim",
     )
-
-
-def _optimised(plan: Plan) -> list[RenderableType]:
-    """Returns the table of what TensorFlow's graph optimiser makes of the placed graph."""
-    found = plan.optimised
-    if found is None:
-        return []
-    made = [f"{found.fused:,} fused", f"{found.folded:,} folded"]
-    made += [f"{found.transposes:,} layout transposes"] * (found.transposes > 0)
-    made += [f"{found.swaps:,} swaps if its memory optimiser is on"] * (found.swaps > 0)
-    peaks = ", ".join(
-        f"{name} {format_bytes(peak['high_bytes'])}" for name, peak in found.peaks.items()
-    )
-    line = (
-        f"As TensorFlow optimises it: {found.op_count:,} of {found.file_op_count:,} ops "
-        f"({', '.join(made)}), peaks {peaks}."
-    )
-    return [Text(line, style="dim")]
 
 
 def _transfers(plan: Plan, width: int) -> RenderableType:

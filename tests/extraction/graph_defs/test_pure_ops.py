@@ -8,8 +8,6 @@ from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.pure_ops import (
     PURE_OPS,
     may_run,
-    restore_kernels,
-    withhold_kernels,
 )
 
 
@@ -46,14 +44,3 @@ def test_a_size_that_is_in_a_file_stays_unknown(tmp_path):
     found = extract(graph.as_graph_def()).graph.ops
     assert found["from_file"].info.outputs[0].shape == (None, 3)
     assert found["from_text"].info.outputs[0].shape == (12, 3)
-
-
-def test_kernels_come_back():
-    """A graph is afterwards what it was."""
-    with tf.Graph().as_default() as graph:
-        tf.io.read_file("x")
-    graph_def, before = graph.as_graph_def(), graph.as_graph_def()
-    withhold_kernels(graph_def)
-    assert graph_def != before
-    restore_kernels(graph_def)
-    assert graph_def == before

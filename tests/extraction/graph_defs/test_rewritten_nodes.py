@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.rewritten_nodes import (
-    forget_rewriting,
     is_rewritten,
     remove_rewriting,
     rewrite_nodes,
@@ -79,14 +78,3 @@ def test_what_was_rewritten_is_made_what_it_was():
 def test_a_join_that_is_fetched_stays(kept):
     """It is read by nobody, and what it reads is what it read."""
     assert inputs_of(rewritten(kept=(kept,)))[kept] in (["da", "db"], ["db", "da"])
-
-
-def test_what_was_added_may_become_part_of_the_program():
-    """Without its marks nothing is taken back."""
-    found = rewritten()
-    inputs = inputs_of(found)
-    forget_rewriting(found)
-    assert inputs_of(found) == inputs
-    remove_rewriting(found)
-    assert inputs_of(found) == inputs
-    assert b"_placer" not in found.SerializeToString()
