@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cost_models.devices import Cluster
+from cost_models.gpu_convolutions import RED_ZONES_BYTES
 from cost_models.op_cost import OpCost, with_kernels_of
 from cost_models.op_info import ask_once
 from cost_models.roofline import op_seconds
@@ -19,12 +20,12 @@ from placer.pipeline.workload import Workload
 from placer.prediction.costs.assumed_sizes import assume_sizes
 from placer.prediction.memory.live_moments import WorkingSet, moment_finder, working_sets
 from placer.prediction.memory.timelines import predict_memory
-from placer.prediction.metrics import MemoryTimeline
 from placer.prediction.orders.execution_orders import (
     executor_orders,
     highest_peak,
     uses_accelerator,
 )
+from placer.prediction.step.routes import is_cpu
 from placer.problem.constraints import ConstraintOptions, Constraints, find_constraints, open_cpus
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.problem.requests import confine
@@ -271,7 +272,8 @@ def _moments(
     """The moments that could exceed some cap: the fullest of every stretch of the step, and those
     of the ops that read and write the most at once.
 
-    A moment at which everything together fits the smallest device restricts nothing.
+    A moment at which everything together fits the smallest device restricts nothing.  Where no CPU
+    is that small, a convolution takes the red zones as well with which a GPU tunes it.
     """
     host = cluster.host.name
     together = dict.fromkeys(graph.ops, host)
@@ -279,22 +281,41 @@ def _moments(
     order = executor_orders(graph, accelerated=uses_accelerator(names))[0]
     timeline = predict_memory(graph, costs, together, (host,), host, order)[host]
     smallest = min(device.usable_bytes for device in cluster.devices)
-    in_use = dict(zip(timeline.order, timeline.bytes, strict=True))
-    chosen = dict.fromkeys((*_fullest(timeline), *_widest_ops(widths, smallest)))
+    cpus = [device.usable_bytes for device in cluster.devices if is_cpu(device.name)]
+    tuned = _tuned_first(graph, costs, order)
+    if min(cpus, default=0) < max(timeline.bytes, default=0) + RED_ZONES_BYTES:
+        tuned = set()
+    in_use = {
+        op: size + RED_ZONES_BYTES * (op in tuned)
+        for op, size in zip(timeline.order, timeline.bytes, strict=True)
+    }
+    chosen = dict.fromkeys((*_fullest(in_use), *_widest_ops(widths, smallest)))
     find_moment = moment_finder(graph, costs, order)
-    return tuple(
-        {number[name]: size for name, size in find_moment(op).items() if size}
-        for op in sorted(chosen, key=lambda op: -in_use[op])
-        if in_use[op] > smallest
-    )
+    rows = []
+    for op in sorted(chosen, key=lambda op: -in_use[op]):
+        if in_use[op] > smallest:
+            row = {number[name]: size for name, size in find_moment(op).items() if size}
+            if op in tuned:
+                row[number[op]] = row.get(number[op], 0) + RED_ZONES_BYTES
+            rows.append(row)
+    return tuple(rows)
 
 
-def _fullest(timeline: MemoryTimeline) -> list[str]:
+def _tuned_first(graph: OpGraph, costs: Mapping[str, OpCost], order: Sequence[str]) -> set[str]:
+    """The convolutions that a GPU tunes wherever others are: the first of each shape."""
+    tuned: dict[int, str] = {}
+    for name in order:
+        if costs[name].tuned_bytes:
+            tuned.setdefault(id(graph.ops[name].info), name)
+    return set(tuned.values())
+
+
+def _fullest(in_use: Mapping[str, int]) -> list[str]:
     """The op at which memory is fullest, for each stretch of the step."""
-    count = len(timeline.order)
-    size = max(1, -(-count // STRETCH_COUNT))
-    stretches = [range(start, min(start + size, count)) for start in range(0, count, size)]
-    return [timeline.order[max(s, key=timeline.bytes.__getitem__)] for s in stretches]
+    order = [*in_use]
+    size = max(1, -(-len(order) // STRETCH_COUNT))
+    stretches = [order[start : start + size] for start in range(0, len(order), size)]
+    return [max(stretch, key=in_use.__getitem__) for stretch in stretches]
 
 
 def _widest_ops(widths: Mapping[str, int], smallest: int) -> list[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cost_models.gpu_convolutions import RED_ZONES_BYTES
 from placer.prediction.memory.buffers import Lifetime
 from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.timelines import StepMemory
@@ -72,7 +73,8 @@ def find_possible_lifetimes(
 
     All accelerators are one here, apart from the host: what GPU kernels keep in host memory stays
     out, as do copies of fetched values.  Both are there whatever the placement, and are for a
-    prediction to count.
+    prediction to count.  So is the copy of its result that a convolution takes when it is tuned,
+    which it does without if need be; its red zones are a buffer of the first of each shape.
     """
     alike = next((d for devices in allowed.values() for d in devices if not is_cpu(d)), host)
     together = {
@@ -120,6 +122,12 @@ def _follow(
 
     for lifetime in simulation.lifetimes:
         add(lifetime)
+    tuned = set()
+    for now, op in enumerate(numbers):
+        if op in layout.tuned and layout.tuned[op][0] not in tuned:
+            tuned.add(layout.tuned[op][0])
+            found.add_buffer(placed[op], begin + now, RED_ZONES_BYTES)
+            found.add_read(placed[op], begin + now, begin + now, RED_ZONES_BYTES)
     for buffer in dict.fromkeys(simulation.held):
         if buffer is not None and buffer.resident and buffer.reads:
             add(buffer.lifetime(end), is_resident=True)

@@ -173,8 +173,9 @@ def successors_in(graph: ExecutorGraph, seed: int) -> list[list[int]]:
 
 
 def run_reversed(graph: ExecutorGraph) -> tuple[str, ...]:
-    """The order if every op notifies its consumers the other way round, which no process does: what
-    usually comes early, such as the zeros that gradients are added to, comes late."""
+    """The order if every op notifies its consumers the other way round, as after the rewriting of
+    the graph optimizers on GPUs: what usually comes early, such as the zeros that gradients are
+    added to, comes late."""
     successors = [[consumer for _, consumer, _ in reversed(e)] for e in graph.successors]
     return tuple(graph.names[op] for op in run(graph, successors))
 
