@@ -3,7 +3,7 @@
     python examples/demo.py [--directory demo-output]
 
 Builds a ResNet-50 SavedModel with random weights, finds a placement on two GPUs whose memory is
-69% of what one device's allocator would need, applies it, runs it and checks what ran where.
+80% of what one device's allocator would need, applies it, runs it and checks what ran where.
 TensorFlow is told to take no red zones when it tunes convolutions (``TF_DISABLE_RZ_CHECK=1``); of a
 batch of eight they would be a good part.  On a machine without those GPUs the run is a rehearsal: a
 logical CPU device stands in for each.  In the end, where GPUs can be simulated, TensorFlow's own
@@ -26,7 +26,7 @@ from placer.errors import UsageError
 from placer.simulation.building import build_libraries
 
 BATCH_SIZE = 8
-CAP_SHARE = 0.69
+CAP_SHARE = 0.8
 """Of what one device needs."""
 
 STEPS = 10
