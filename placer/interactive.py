@@ -7,6 +7,8 @@ here (:mod:`placer.plan.results`), when they are called.
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -50,7 +52,7 @@ def bind_auto(found: AutoResult, model: Any, *, missing: str) -> AbstractContext
         warn_of_absence(found.plan.placement.values(), missing)
         return nullcontext(model)
     from placer.application.placing.model_binding import BoundStep, bind_model
-    from placer.strategies.keras_divisions import divided_train_step
+    from placer.strategies.keras_replicas import divided_train_step
     from placer.strategies.keras_steps import check_parts
 
     division = found.division
@@ -124,9 +126,8 @@ def load_placed(
     :class:`PlacerError` if it is too late to have the devices of a rehearsal.
     """
     from placer.application.running.serving import load_placed as load
-    from placer.rendering.progress_bar import checkpoint_bar
 
-    show = checkpoint_bar(after_seconds=_SHOWN_AFTER) if progress is True else progress or None
+    show = _checkpoint_bar(after_seconds=_SHOWN_AFTER) if progress is True else progress or None
     return load(
         path,
         tags=tags,
@@ -155,7 +156,35 @@ def load_checkpoint(
     ``partial``, if one side has a variable that the other has not; nothing is read then.
     """
     from placer.application.running.checkpoints import read_checkpoint
-    from placer.rendering.progress_bar import checkpoint_bar
 
-    show = checkpoint_bar() if progress is True else progress or None
+    show = _checkpoint_bar() if progress is True else progress or None
     return read_checkpoint(target, prefix, partial=partial, progress=show)
+
+
+def _checkpoint_bar(after_seconds: float = 0.0) -> Callable[[int, int, str], None]:
+    """A function of (bytes read, bytes in all, variable that comes next), which draws on stderr,
+    ``after_seconds`` from now on."""
+    if not sys.stderr.isatty():
+        return lambda *_: None
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    bar = Progress(
+        TextColumn("loading"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TextColumn("{task.fields[name]}"),
+        console=Console(stderr=True),
+    )
+    task = bar.add_task("loading", total=None, name="")
+    begin = time.monotonic() + after_seconds
+
+    def show(done: int, total: int, name: str) -> None:
+        if time.monotonic() < begin:
+            return
+        bar.start()
+        bar.update(task, completed=done, total=total, name=name)
+        if done >= total:
+            bar.stop()
+
+    return show

@@ -22,8 +22,7 @@ from cost_models.op_info import OpInfo, ask_once
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 from placer.graph.program_source import Warning_
-from placer.problem.grouping import asked_groups, merged_groups
-from placer.problem.restriction import Restriction
+from placer.problem.grouping import Restriction, asked_groups, merged_groups
 
 _TIED = 4
 """Fewer resources in the bodies of a loop or a branch are nothing to warn of."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from cost_models.tensor_size import tensor_bytes
@@ -12,10 +13,24 @@ from placer.graph.op_graph import ColocationGroup, OpGraph
 from placer.graph.passes.differentiation import TAPE_GRADIENT, V1_GRADIENT, is_gradient_name
 from placer.graph.tensor_names import op_of
 from placer.graph.union_find import UnionFind
-from placer.problem.restriction import Restriction
 
 SMALL_CONSTANT_BYTES = 1024
 """A constant up to this size stays with its only reader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction:
+    """The devices an op may use, and why no others: ``code`` is one of ``fed``, ``pinned``,
+    ``host_only_kernel``, ``device_string``, or ``""`` when only the op's kind decides.
+
+    Of ``pinned`` and ``device_string``, ``request`` is how that was asked for, and ``unasked`` the
+    devices if nobody had asked."""
+
+    devices: tuple[str, ...]
+    code: str = ""
+    reason: str = ""
+    request: str = field(default="", compare=False)
+    unasked: tuple[str, ...] = field(default=(), compare=False)
 
 
 def merged_groups(

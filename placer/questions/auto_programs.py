@@ -179,7 +179,7 @@ class TrainingProgram(AutoProgram):
     ) -> Built:
         """As of any program; the step is traced again, in its parts."""
         from placer.extraction.reading.training_steps import trace_step
-        from placer.strategies.keras_divisions import divided_train_step
+        from placer.strategies.keras_replicas import divided_train_step
 
         division = training_division(asked, cluster, speeds)
         method = divided_train_step(self.model, division)

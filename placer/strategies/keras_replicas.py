@@ -8,7 +8,7 @@ of batch normalisation, states of random layers) stays one variable, as it is of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -20,13 +20,29 @@ from placer.strategies.all_reduce import all_reduce
 from placer.strategies.gradients import Pairs
 from placer.strategies.keras_steps import KerasStep
 from placer.strategies.parts import HOST, variables_free
+from placer.strategies.pieces import in_pieces
 from placer.strategies.requests import TrainingDivision
-from placer.strategies.towers import in_tower, known_groups, parts_of
+from placer.strategies.towers import in_tower, known_groups, parts_of, side_by_side
+
+
+def divided_train_step(model: Any, division: TrainingDivision) -> Callable[[Any], Any]:
+    """``model.train_step`` in the parts that ``division`` says.
+
+    Raises :class:`UsageError` for a model with several optimizers, and when it is traced for one
+    whose loss is no mean over examples, or whose gradients are not applied once.
+    """
+    if division.replicated:
+        return ReplicatedKerasStep(model, division)
+    step = KerasStep(model)
+    if division.towers:
+        groups = [list(group) for group in division.towers]
+        return side_by_side(step, groups, speeds=division.speeds)
+    return in_pieces(step, division.pieces, division.in_flight)
 
 
 class ReplicatedKerasStep(KerasStep):
     """The whole step of a Keras model in towers that have the variables themselves, as it is
-    traced; errors as for :func:`placer.strategies.keras_divisions.divided_train_step`."""
+    traced; errors as for :func:`divided_train_step`."""
 
     def __init__(self, model: Any, division: TrainingDivision) -> None:
         super().__init__(model)

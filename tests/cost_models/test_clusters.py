@@ -4,7 +4,7 @@ import pytest
 
 from cost_models.byte_sizes import AMPLE_BYTES
 from cost_models.cluster_files import cluster_toml
-from cost_models.clusters import parse_cluster
+from cost_models.clusters import machines, parse_cluster
 from cost_models.devices import (
     ASSUMED_NETWORK_LINK,
     Cluster,
@@ -13,7 +13,6 @@ from cost_models.devices import (
     preset,
     presets,
 )
-from cost_models.machines import machines
 
 GIB = 1024**3
 

@@ -19,7 +19,7 @@ from placer.application.placing.model_binding import BoundStep, bind_model
 from placer.errors import UsageError
 from placer.extraction.reading.training_steps import batch_specs, trace_step
 from placer.graph.tensor_names import source_of
-from placer.strategies.keras_divisions import divided_train_step
+from placer.strategies.keras_replicas import divided_train_step
 from placer.strategies.requests import TrainingDivision, read_strategy
 
 layers = keras.layers

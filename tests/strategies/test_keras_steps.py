@@ -15,7 +15,7 @@ from placer.application.placing.model_binding import BoundStep, bind_model
 from placer.errors import UsageError
 from placer.extraction.reading.training_steps import batch_specs, model_specs, trace_step
 from placer.strategies.batches import sizes_by
-from placer.strategies.keras_divisions import divided_train_step
+from placer.strategies.keras_replicas import divided_train_step
 from placer.strategies.keras_steps import check_parts, written_state
 from placer.strategies.requests import TrainingDivision
 

@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from placer import __version__
-from placer.application.measuring.program_options import pop_program_options
 from placer.application.placing.graph_placement import map_graph_devices
 from placer.application.running.generated_inputs import Array
 from placer.errors import ModelError, PlacerError, UsageError, unknown_option
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.protobufs import copied
 from placer.extraction.process.local_models import local_model
-from placer.graph.program_source import Bindings
+from placer.extraction.shapes.binding import resolve_shapes
+from placer.graph.program_source import Access, Bindings
 from placer.plan.measured_costs import MeasuredCosts
 from placer.processes import Ending, Tell, run_task
 
@@ -49,6 +49,8 @@ _KEEP_FREED_MEMORY = {
 WARM_UP_STEPS = 3
 """The first steps allocate, choose algorithms and read constants."""
 
+Dims = Mapping[str, tuple[int | None, ...]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
@@ -60,10 +62,30 @@ class ProfileOptions:
     threads: int = 1
     onednn: bool = False
     batch_size: int | None = None
-    shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
-    ragged: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    shapes: Dims = field(default_factory=dict)
+    ragged: Dims = field(default_factory=dict)
     time_limit_seconds: float = 600.0
     seed: int = 0
+
+
+def pop_program_options(options: dict[str, Any]) -> tuple[ProgramChoice, Access, Dims, Dims]:
+    """Which program, what it may do, and what shapes and rows of ragged inputs are bound to: these
+    are taken out of ``options``, keyword arguments of :func:`placer.extract`.
+
+    Raises :class:`UsageError` for shapes that contradict themselves.
+    """
+    choice = ProgramChoice(
+        tag_set=options.pop("tag_set", None),
+        signature=options.pop("signature", None),
+        outputs=options.pop("outputs", None),
+    )
+    access = Access(
+        allow_unsafe=options.pop("allow_unsafe", False),
+        follow_links=options.pop("follow_links", False),
+    )
+    named = (options.pop(key, None) for key in ("shapes", "dims", "ragged"))
+    shapes, ragged, _ = resolve_shapes(*named)
+    return choice, access, shapes, ragged
 
 
 def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from placer import __version__
-from placer.application.measuring.program_options import pop_program_options
+from placer.application.measuring.profiling import pop_program_options
 from placer.application.measuring.trace_memory import WANTED as MEMORY_VALUES
 from placer.application.measuring.trace_memory import allocator_peaks
 from placer.application.measuring.trace_names import FlatNames, is_fused

@@ -5,9 +5,8 @@ from __future__ import annotations
 from plans_by_hand import small_plan, small_report
 from rich.text import Text
 
-from placer.rendering.text.formats import render, to_csv
+from placer.rendering.text.formats import render, to_csv, to_markdown
 from placer.rendering.text.layout import Facts, Rows, Title
-from placer.rendering.text.markdown import to_markdown
 from placer.rendering.text.plan_text import plan_blocks
 from placer.rendering.text.report_text import report_blocks, report_csv
 
