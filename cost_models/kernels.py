@@ -147,15 +147,6 @@ def known(op_type: str) -> bool:
     return op_type in snapshot()
 
 
-def only_on_accelerators(op_type: str) -> bool:
-    """Does the op type have kernels, but none on a CPU whatever its dtypes (``CudnnRNN``)?
-
-    >>> only_on_accelerators("CudnnRNN"), only_on_accelerators("MatMul")
-    (True, False)
-    """
-    return known(op_type) and snapshot()[op_type].kernels.keys().isdisjoint(("CPU", "DEFAULT"))
-
-
 def has_cpu_kernel(info: OpInfo) -> bool:
     """Does the op, with its dtypes, have a kernel on a CPU?"""
     return _find("CPU", info) is not None
