@@ -11,11 +11,7 @@ from cost_models.byte_sizes import format_bytes
 from placer.fitting.fitted_step import FittedStep
 from placer.fitting.recompute_sequences import first_sequence
 from placer.fitting.reduction import StepReduction
-from placer.fitting.rewriting import (
-    PlannedStep,
-    RewritingPlanner,
-    reads_what_ran,
-)
+from placer.fitting.rewriting import PlannedStep, RewritingPlanner, reads_what_ran
 from placer.fitting.step_trials import Base, Reductions, StepTrials
 from placer.graph.rewriting import rewrite_graph
 

@@ -15,13 +15,7 @@ from placer.pipeline.preparation import decide, needs_trials, place_in_parts, pr
 from placer.pipeline.workload import Workload, read_workload
 from placer.plan.plan import Plan
 from placer.plan.report import Report
-from placer.plan.request import (
-    Keywords,
-    Options,
-    describe_request,
-    read_options,
-    takes_options,
-)
+from placer.plan.request import Keywords, Options, describe_request, read_options, takes_options
 from placer.plan.rows import PlanWarning
 from placer.processes import collection_paused
 from placer.solving.process import clock

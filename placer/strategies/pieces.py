@@ -18,15 +18,7 @@ from placer.errors import UsageError
 from placer.graph.name_scopes import PIECE
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import Pairs, average_gradients
-from placer.strategies.parts import (
-    HOST,
-    Clip,
-    DividedStep,
-    Function,
-    combine,
-    shares_of,
-    traced,
-)
+from placer.strategies.parts import HOST, Clip, DividedStep, Function, combine, shares_of, traced
 
 
 def micro_batches(

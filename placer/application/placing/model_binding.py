@@ -23,11 +23,7 @@ from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.collectives import collectives_open
 from placer.application.placing.graph_placement import planned_program
 from placer.application.placing.host_data import data_on_host
-from placer.application.placing.moved_variables import (
-    MovedVariables,
-    copy_variable,
-    made_snug,
-)
+from placer.application.placing.moved_variables import MovedVariables, copy_variable, made_snug
 from placer.application.placing.placed_function import (
     PlacedFunction,
     captured_variables,

@@ -15,9 +15,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import handle_data_util, resource_variable_ops
 
-from placer.application.devices.device_mapping import (
-    DeviceMapping,
-)
+from placer.application.devices.device_mapping import DeviceMapping
 from placer.application.devices.graph_optimisers import switch_red_zones_off
 from placer.application.devices.runtime_settings import soft_placement
 from placer.application.placing.collectives import place_collectives

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.device_names import canonical
-from placer.application.devices.device_mapping import (
-    running_mapping,
-)
+from placer.application.devices.device_mapping import running_mapping
 from placer.application.placing.saved_model import map_devices, soft_link, write_saved_model
 from placer.application.running.checkpoints import Progress
 from placer.application.running.restoring import load_one_by_one

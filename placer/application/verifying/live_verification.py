@@ -49,16 +49,10 @@ from placer.application.running.program_runs import (
     hardware_like_constants,
     run_flat,
 )
-from placer.application.verifying.judgement import (
-    Subject,
-    judge,
-)
+from placer.application.verifying.judgement import Subject, judge
 from placer.application.verifying.memory_rehearsal import rehearse_live
 from placer.application.verifying.partition_graphs import runtime_names
-from placer.application.verifying.verification_process import (
-    Runs,
-    run_in_child,
-)
+from placer.application.verifying.verification_process import Runs, run_in_child
 from placer.application.verifying.verification_result import Verification
 from placer.errors import PlacerError, UsageError
 from placer.extraction.division.dividing import planned

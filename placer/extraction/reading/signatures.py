@@ -15,12 +15,7 @@ from placer.extraction.graph_defs.program import (
     ProgramInput,
     RawProgram,
 )
-from placer.extraction.graph_defs.protobufs import (
-    NodeDef,
-    TensorInfo,
-    dtype_name,
-    shape_of,
-)
+from placer.extraction.graph_defs.protobufs import NodeDef, TensorInfo, dtype_name, shape_of
 from placer.extraction.graph_defs.tensorflow_core import import_core
 from placer.extraction.reading.checkpoint_index import ABSENT, CheckpointIndex, read_index
 from placer.extraction.reading.composite_inputs import composite_part, label_saved_inputs

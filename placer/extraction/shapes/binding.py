@@ -13,11 +13,7 @@ from cost_models.tensor_size import is_known
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import shape_of
-from placer.extraction.graph_defs.tensor_states import (
-    ElementState,
-    TensorState,
-    sharpen_shape,
-)
+from placer.extraction.graph_defs.tensor_states import ElementState, TensorState, sharpen_shape
 from placer.extraction.shapes.composite_shapes import OPEN, Sizes, shape_parts
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import split_tensor

@@ -17,20 +17,13 @@ from typing import Any
 from cost_models.op_info import Shape
 from cost_models.tensor_size import is_known
 from placer.errors import ShapeError, UsageError
-from placer.extraction.flattening.body_graphs import (
-    body_functions,
-    check_bodies,
-    flatten_body,
-)
+from placer.extraction.flattening.body_graphs import body_functions, check_bodies, flatten_body
 from placer.extraction.flattening.inlining import InlinedGraph
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.protobufs import StoredShapes
 from placer.extraction.graph_defs.scratch_graphs import NOTHING, Refinement
-from placer.extraction.graph_defs.tensor_states import (
-    TensorState,
-    widen_states,
-)
+from placer.extraction.graph_defs.tensor_states import TensorState, widen_states
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph, import_shapes
 from placer.extraction.shapes.shape_fallbacks import Fallbacks

@@ -7,12 +7,7 @@ from typing import Any
 
 from cost_models.tensor_size import element_bytes
 from placer.errors import ModelError, UsageError
-from placer.extraction.graph_defs.protobufs import (
-    copied,
-    dtype_name,
-    functions_by_name,
-    shape_of,
-)
+from placer.extraction.graph_defs.protobufs import copied, dtype_name, functions_by_name, shape_of
 from placer.extraction.splitting.parts import Table
 from placer.extraction.splitting.split_nodes import (
     STALE,

@@ -24,10 +24,7 @@ from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import READ_VARIABLE
 from placer.graph.tensor_names import op_of
 from placer.prediction.step.executor import prepare, run
-from placer.prediction.step.step_layout import (
-    RESIDENT_OUTPUTS,
-    find_copied_variables,
-)
+from placer.prediction.step.step_layout import RESIDENT_OUTPUTS, find_copied_variables
 
 IN_PLACE = "in-place"
 COPY = "copy"

@@ -17,11 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from placer.graph.op_types import ENTERS, PLACEHOLDERS, READ_VARIABLE, VARIABLES
-from placer.graph.passes.differentiation import (
-    differentiated,
-    is_gradient_type,
-    is_update_type,
-)
+from placer.graph.passes.differentiation import differentiated, is_gradient_type, is_update_type
 from placer.graph.rewriting import RECOMPUTED, SWAPPED
 from placer.prediction.predicted_step import PredictedStep
 

@@ -10,13 +10,7 @@ from rich.text import Text
 
 from placer.graph.rewriting import Rewriting
 from placer.plan.plan import Plan
-from placer.plan.rows import (
-    GateVerdict,
-    PlanMetrics,
-    PlannedTransfer,
-    PlanWarning,
-    SolverAnswer,
-)
+from placer.plan.rows import GateVerdict, PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.rendering.quantities import (
     card_lines,
     format_bytes,
