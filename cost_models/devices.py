@@ -105,6 +105,11 @@ class Cluster:
         return self.device("CPU:0")
 
     @property
+    def caps(self) -> dict[str, int]:
+        """The bytes that may be in use, by device."""
+        return {device.name: device.usable_bytes for device in self.devices}
+
+    @property
     def workers(self) -> tuple[str, ...]:
         """The names of the accelerators, or of all devices if there is none."""
         found = tuple(device.name for device in self.devices if device.type != "CPU")

@@ -20,10 +20,10 @@ from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import Rewriting, rewrite_graph
 from placer.prediction.costs.op_costs import rewritten_costs
 from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.metrics import over_caps
 from placer.prediction.orders.execution_orders import uses_accelerator
 from placer.prediction.prediction import predict, predict_step_seconds
 from placer.prediction.step.executor import prepare
-from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class StepTrials:
         self.graph, self.costs, self.placement = graph, costs, placement
         self.cluster, self.request = cluster, request
         self.names = [device.name for device in cluster.devices]
-        self.caps = {device.name: device.usable_bytes for device in cluster.devices}
+        self.caps = cluster.caps
         self.host = cluster.host.name
         self.deadline = time.monotonic() + request.seconds
         self.accelerated = uses_accelerator(self.names)
@@ -95,10 +95,7 @@ class StepTrials:
         costs, placement = self.completed(graph, rewriting)
         with_needs = self.request.with_needs
         metrics = predict(graph, costs, placement, self.cluster, with_needs=with_needs)
-        high = {name: metrics.peaks[name].high_bytes for name in self.names}
-        for name, found in metrics.needs.items():
-            if self.caps[name] >= LEAST_LIMIT_BYTES:
-                high[name] = max(high[name], found.need.high_bytes)
+        high = metrics.taken_bytes(self.caps)
         for name in self.names:  # what the allocator takes beyond what is in use
             resident = metrics.timelines[name].resident_bytes
             in_use = max(metrics.peaks[name].high_bytes - resident, 1)
@@ -106,7 +103,7 @@ class StepTrials:
         return FittedStep(
             rewriting=rewriting,
             control_edges=tuple(edges),
-            over_bytes={n: high[n] - self.caps[n] for n in self.names if high[n] > self.caps[n]},
+            over_bytes=over_caps(high, self.caps),
             free_seconds=self.free_seconds,
             step_seconds=metrics.schedule.step_seconds,
         )

@@ -19,7 +19,7 @@ from placer.fitting.step_fitting import fit_step
 from placer.graph.passes.roles import find_roles
 from placer.graph.program_source import Warning_
 from placer.pipeline.formulation import Formulation, formulate
-from placer.pipeline.predicted_placement import PredictedPlacement, over_caps, predict_placement
+from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.pipeline.search import find_placement, predict_solution
 from placer.pipeline.workload import Workload
 from placer.solving.caps.overruns import PEAK_OVER_CAP
@@ -60,7 +60,7 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
             continue
         own = replace(formulation, workload=workload)
         predicted = predict_solution(formulation, solution)
-        if predicted is not None and not over_caps(predicted.metrics, workload.cluster):
+        if predicted is not None and not predicted.metrics.over_caps(workload.cluster.caps):
             return FittedPlacement(
                 formulation=own, solution=solution, predicted=predicted, step=FittedStep()
             )
@@ -114,7 +114,7 @@ def _fit(formulation: Formulation, solution: Solution, seconds: float) -> Fitted
     )
     step = fit_step(workload.graph, workload.costs, placement, workload.cluster, request)
     predicted = predict_placement(workload, placement, step.control_edges, step.rewriting)
-    step = replace(step, over_bytes=over_caps(predicted.metrics, workload.cluster))
+    step = replace(step, over_bytes=predicted.metrics.over_caps(workload.cluster.caps))
     if step.fits:
         solution = _within_caps(solution)
     return FittedPlacement(

@@ -15,7 +15,6 @@ from placer.fitting.placed_order import FREE, edges_for_low_peaks
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import ENTERS, READ_VARIABLE
-from placer.pipeline.placement_costs import cost_link, message_bytes, slower_bytes, slower_seconds
 from placer.pipeline.workload import Workload
 from placer.prediction.costs.assumed_sizes import assume_sizes
 from placer.prediction.memory.live_moments import WorkingSet, moment_finder, working_sets
@@ -27,6 +26,7 @@ from placer.prediction.orders.execution_orders import (
 )
 from placer.prediction.step.routes import is_cpu
 from placer.problem.constraints import ConstraintOptions, Constraints, find_constraints, open_cpus
+from placer.problem.placement_costs import cost_link, message_bytes, slower_bytes, slower_seconds
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.problem.requests import confine
 

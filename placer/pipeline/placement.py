@@ -12,7 +12,8 @@ from placer.pipeline.predicted_placement import PredictedPlacement, predict_plac
 from placer.pipeline.search import find_placement, predict_solution
 from placer.pipeline.solved_plan import assemble_plan, fitted_plan
 from placer.pipeline.workload import Workload
-from placer.plan.plan import Plan, over_caps
+from placer.plan.plan import Plan
+from placer.prediction.metrics import over_caps
 from placer.solving.process import clock
 from placer.solving.solution import Solution, Status
 
@@ -46,9 +47,8 @@ def place_first_choices(workload: Workload) -> Plan:
     predicted = predict_placement(workload, formulation.constraints.first_choice)
     devices = {device.name: number for number, device in enumerate(workload.cluster.devices)}
     peaks = {name: peak.high_bytes for name, peak in predicted.metrics.peaks.items()}
-    caps = {device.name: device.usable_bytes for device in workload.cluster.devices}
     solution = Solution(
-        status=Status.UNKNOWN if over_caps(peaks, caps) else Status.FEASIBLE,
+        status=Status.UNKNOWN if over_caps(peaks, workload.cluster.caps) else Status.FEASIBLE,
         device_of=tuple(devices[predicted.placement[op]] for op in formulation.problem.op_names),
     )
     return assemble_plan(formulation, solution, predicted)

@@ -19,12 +19,12 @@ from placer.pipeline.fitting import FittedPlacement, fit_warnings
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.left_over import left_over_warnings
 from placer.pipeline.loading import loading_warnings
-from placer.pipeline.placement_costs import cost_link
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.plan.loading import LoadingFacts
 from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import Metrics
 from placer.prediction.scoring import cost, slower_bytes
+from placer.problem.placement_costs import cost_link
 from placer.solving.caps.overruns import PEAK_OVER_CAP
 from placer.solving.solution import Solution
 

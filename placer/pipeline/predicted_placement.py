@@ -15,7 +15,6 @@ from placer.pipeline.workload import Workload
 from placer.prediction.metrics import Metrics
 from placer.prediction.predicted_step import PredictedStep, describe_step
 from placer.prediction.prediction import predict, predict_step_seconds
-from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +62,6 @@ def predict_seconds(
 ) -> float:
     """The time of one step of :func:`predict_placement` alone, in seconds."""
     return predict_step_seconds(*_as_it_runs(workload, placement, edges, rewriting))
-
-
-def over_caps(metrics: Metrics, cluster: Cluster) -> dict[str, int]:
-    """Returns the bytes by which devices exceed their caps, of those that do: by their highest
-    peak, or by the allocator's need where that is more (not below the least limit that TensorFlow
-    takes).  For a plan see :attr:`placer.plan.plan.Plan.over_bytes`."""
-    over = {}
-    for device in cluster.devices:
-        taken = metrics.peaks[device.name].high_bytes
-        if device.usable_bytes >= LEAST_LIMIT_BYTES:
-            taken = max(taken, metrics.needs[device.name].need.high_bytes)
-        if taken > device.usable_bytes:
-            over[device.name] = taken - device.usable_bytes
-    return over
 
 
 def _as_it_runs(

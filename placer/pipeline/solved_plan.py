@@ -15,12 +15,12 @@ from placer.pipeline.costing import has_red_zones
 from placer.pipeline.fitting import FittedPlacement
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.loading import loading_facts
-from placer.pipeline.placement_costs import accelerators_by_law, cost_link, slower_seconds
 from placer.pipeline.plan_warnings import assumed_messages, hints_apart, plan_warnings
-from placer.pipeline.predicted_placement import PredictedPlacement, over_caps
+from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer
 from placer.prediction.metrics import MemoryNeed, Metrics
+from placer.problem.placement_costs import accelerators_by_law, cost_link, slower_seconds
 from placer.problem.status import Status
 from placer.solving.solution import Solution
 
@@ -193,7 +193,7 @@ def _answer(
     """Returns the answer of the search.  Its status becomes ``UNKNOWN`` where allocators need more
     than the caps along orders, or with control edges, that the search did not follow; a proof does
     not hold for a step that takes longer once it is made to fit."""
-    is_over = metrics is not None and bool(over_caps(metrics, formulation.workload.cluster))
+    is_over = metrics is not None and bool(metrics.over_caps(formulation.workload.cluster.caps))
     status = solution.status
     made = fitted.step if fitted is not None and fitted.step.fits else FittedStep()
     is_assumed = status is Status.OPTIMAL and bool(assumed_messages(formulation))

@@ -25,6 +25,7 @@ from placer.plan.rows import (
     SolverAnswer,
 )
 from placer.plan.schemas import read_kept, require_fit
+from placer.prediction.metrics import over_caps
 from placer.problem.conflict import Conflict
 from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 
@@ -277,11 +278,6 @@ class Plan(Page):
             if str(request.get(key, "")).endswith((".toml", ".json")):
                 request[key] = change(request[key])
         return replace(self, model=model, request=request)
-
-
-def over_caps(peak_bytes: Mapping[str, int], caps: Mapping[str, int]) -> dict[str, int]:
-    """Returns the bytes by which peaks exceed their caps, of the devices where they do."""
-    return {name: peak - caps[name] for name, peak in peak_bytes.items() if peak > caps[name]}
 
 
 def _object(value: Any) -> dict[str, Any]:

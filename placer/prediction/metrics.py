@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placer.graph.name_scopes import sum_by_scope
+from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 
 GROWTH, ONE_REGION = "growth", "one region"
 """How an allocator takes memory: bit by bit, or all that it may at once."""
@@ -175,6 +176,24 @@ class Metrics:
     needs: Mapping[str, MemoryNeed] = field(default_factory=dict)
     collective_bytes: int = 0
 
+    def taken_bytes(self, caps: Mapping[str, int]) -> dict[str, int]:
+        """The bytes that are held against ``caps``: the highest peak, or the need where that is
+        more (not below the least limit that TensorFlow takes)."""
+        taken = {name: self.peaks[name].high_bytes for name in caps}
+        for name, found in self.needs.items():
+            if caps.get(name, 0) >= LEAST_LIMIT_BYTES:
+                taken[name] = max(taken[name], found.need.high_bytes)
+        return taken
+
+    def over_caps(self, caps: Mapping[str, int]) -> dict[str, int]:
+        """The bytes by which devices exceed their caps, of those that do."""
+        return over_caps(self.taken_bytes(caps), caps)
+
     def bytes_of(self, *kinds: str) -> int:
         """The sized bytes of all transfers of the given kinds."""
         return sum(t.bytes or 0 for t in self.transfers if t.kind in kinds)
+
+
+def over_caps(taken: Mapping[str, int], caps: Mapping[str, int]) -> dict[str, int]:
+    """The bytes by which what is taken exceeds the caps, of the devices where it does."""
+    return {name: size - caps[name] for name, size in taken.items() if size > caps[name]}

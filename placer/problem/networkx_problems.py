@@ -41,6 +41,7 @@ from cost_models.devices import Cluster, DeviceProperties
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.errors import UsageError
+from placer.problem.placement_costs import beyond_fastest, cost_link, slower_bytes
 
 if TYPE_CHECKING:
     from networkx import DiGraph, MultiDiGraph
@@ -102,7 +103,10 @@ def document_of(
     groups = _number_groups(rows)
     if devices is not None:
         _agree(rows, groups, list(graph))
-        rest["slower_bytes"] = _slower_bytes(rows, rest)
+        # those that a pin leaves out count too: a request changes no cost
+        workers = [[d for d in row["able"] if d != rest["host"]] for row in rows]
+        slower = [beyond_fastest(row["seconds"], at) for row, at in zip(rows, workers, strict=True)]
+        rest["slower_bytes"] = list(map(list, slower_bytes(slower, cost_link(cluster))))
     tensors, control = _edges(graph, number)
     requests = [
         {"name": f"pin {node}={','.join(pins)}", "kind": "pin", "ops": [number[node]],
@@ -253,22 +257,6 @@ def _node_row(
         "able": [names.index(name) for name in (able or accelerators)],
         "spillable": spillable,
     }
-
-
-def _slower_bytes(rows: Sequence[Document], rest: Document) -> list[list[int]]:
-    """What the work of every node takes longer on each device than on the fastest accelerator that
-    it can run on, worth bytes of the fastest link between the host and an accelerator.  Those that
-    a pin leaves out count too: a request changes no cost."""
-    host, count = rest["host"], len(rest["device_names"])
-    others = [device for device in range(count) if device != host]
-    links = rest["bandwidth"]
-    rate = max((max(links[host][d], links[d][host]) for d in others), default=0.0)
-    slower = []
-    for row in rows:
-        times = row["seconds"]
-        least = min((times[d] for d in row["able"] if d != host), default=math.inf)
-        slower.append([math.ceil(max(0.0, time - least) * rate) for time in times])
-    return slower
 
 
 def _number_groups(rows: Sequence[Document]) -> list[list[int]]:

@@ -192,7 +192,7 @@ class _Choice:
             aim=self.aim,
             batch_size=self.program.size,
             margin=self.margin,
-            caps={device.name: device.usable_bytes for device in self.ways.cluster.devices},
+            caps=self.ways.cluster.caps,
             rows=tuple(self._explained(row, chosen) for row in self.rows),
             chosen=chosen.name if chosen else None,
             gain=following / step if chosen and following and step else None,

@@ -14,7 +14,7 @@ from placer.graph.op_graph import Op
 from placer.graph.program_source import Bindings, ModelSource
 from placer.pipeline.formulation import formulate
 from placer.pipeline.placement import place_workload
-from placer.pipeline.predicted_placement import over_caps, predict_placement
+from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
@@ -121,7 +121,7 @@ def compare_workload(
         model=plan.model,
         bindings=plan.bindings,
         objective=wanted.objective,
-        caps={device.name: device.usable_bytes for device in workload.cluster.devices},
+        caps=workload.cluster.caps,
         strategies=(_ours(plan), *others),
         plan=plan,
     )
@@ -216,5 +216,5 @@ def _row(
         step_seconds=metrics.schedule.step_seconds,
         bottleneck_seconds=metrics.schedule.bottleneck_seconds,
         peak_bytes={name: metrics.peaks[name].high_bytes for name in problem.device_names},
-        over_bytes=over_caps(metrics, workload.cluster),
+        over_bytes=metrics.over_caps(workload.cluster.caps),
     )

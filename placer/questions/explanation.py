@@ -15,7 +15,7 @@ from placer.pipeline.formulation import constraints_of
 from placer.pipeline.plan_warnings import hints_apart
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.workload import Workload
-from placer.plan.plan import Plan, over_caps
+from placer.plan.plan import Plan
 from placer.plan.results import Summarised
 from placer.plan.rows import PlannedTransfer
 from placer.prediction.metrics import Metrics
@@ -119,11 +119,9 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     members = constraints.groups[group]
     graph, costs = workload.graph, workload.costs
     device = plan.placement[op]
-    code, reason, binding = _reason(op, device, group, constraints)
     moves = tuple(_moves(plan, members.ops, group, constraints, workload))
     full = [move.device for move in moves if move.over_bytes.get(move.device)]
-    if code == SPILLED and set(constraints.group_devices[group]) <= set(full):
-        reason = f"on {device}, as there is no room beside what is on {' and '.join(full)}"
+    code, reason, binding = _reason(op, device, group, constraints, full)
     readers = set(graph.ops[op].inputs)
     outputs = set(graph.output_names[op])
     apart = (pair for pair in hints_apart(graph, plan.placement) if op in pair)
@@ -183,13 +181,19 @@ def _known_op(plan: Plan, name: str) -> str:
     raise UsageError(f"the plan places {len(plan.placement):,} ops, none of them {name!r}{hint}")
 
 
-def _reason(op: str, device: str, group: int, constraints: Constraints) -> tuple[str, str, str]:
-    """Code, sentence, and the other member of the group that binds the op, if one does."""
+def _reason(
+    op: str, device: str, group: int, constraints: Constraints, full: Sequence[str] = ()
+) -> tuple[str, str, str]:
+    """Code, sentence, and the other member of the group that binds the op, if one does; ``full``
+    are the devices that have no room for it."""
     own = constraints.restrictions[op]
     allowed = constraints.group_devices[group]
     if own.code:
         return own.code, own.reason, ""
     if device not in allowed and constraints.spillable[group]:
+        if full and set(allowed) <= set(full):
+            why = f"on {device}, as there is no room beside what is on {' and '.join(full)}"
+            return SPILLED, why, ""
         return SPILLED, _ON_CPU.format(device=device), ""
     for member in constraints.groups[group].ops:
         other = constraints.restrictions[member]
@@ -210,7 +214,6 @@ def _moves(
     """The group on each other device, with what that would cost."""
     now = plan.placement[members[0]]
     opened = open_cpus(workload.cluster) if workload.wanted.spill == "auto" else ()
-    caps = {row.name: row.usable_bytes for row in workload.cluster.devices}
     before: Metrics | None = None
     for device in workload.cluster.devices:
         if device.name == now:
@@ -223,12 +226,11 @@ def _moves(
         before = before or predict_placement(workload, plan.placement, with_needs=False).metrics
         moved = {**plan.placement, **dict.fromkeys(members, device.name)}
         after = predict_placement(workload, moved, with_needs=False).metrics
-        peaks = {name: peak.high_bytes for name, peak in after.peaks.items()}
         yield Move(
             device=device.name,
             transfer_bytes=after.bytes_of("data", "feed") - before.bytes_of("data", "feed"),
             step_seconds=after.schedule.step_seconds - before.schedule.step_seconds,
-            over_bytes=over_caps(peaks, caps),
+            over_bytes=after.over_caps(workload.cluster.caps),
             spills=not is_free,
         )
 

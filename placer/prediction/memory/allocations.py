@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cost_models.gpu_convolutions import RED_ZONES_BYTES
 from placer.prediction.memory.buffers import Buffer
@@ -215,17 +216,9 @@ class Requests(Changes):
         found.askers.append(self.order[self.now])
         return chunk
 
-    def _new(
-        self,
-        op: int,
-        value: int,
-        kind: str,
-        holders: int = 0,
-        resident: bool = False,
-        size: int | None = None,
-    ) -> Buffer:
-        buffer = super()._new(op, value, kind, holders, resident, size)
-        if buffer.bytes and not resident and kind != "feed":  # which is the caller's memory
+    def _new(self, op: int, value: int, kind: str, **more: Any) -> Buffer:
+        buffer = super()._new(op, value, kind, **more)
+        if buffer.bytes and not buffer.resident and kind != "feed":  # which is the caller's memory
             buffer.chunk = self._ask(buffer.device, buffer.bytes)
         return buffer
 

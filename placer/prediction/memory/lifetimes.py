@@ -372,6 +372,7 @@ class Simulation:
         op: int,
         value: int,
         kind: str,
+        *,
         holders: int = 0,
         resident: bool = False,
         size: int | None = None,

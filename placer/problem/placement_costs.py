@@ -16,7 +16,7 @@ placements away.  So a request more, or a tighter cap, never lowers the least co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cost_models.devices import Cluster, DeviceProperties, Link
@@ -68,9 +68,15 @@ def slower_seconds(
             if times is None:
                 times = tuple(working_seconds(cost, device) for device in devices)
                 by_cost[id(cost)] = times
-            least = min((times[place] for place in at), default=math.inf)
-            found[op] = tuple([max(0.0, time - least) for time in times])
+            found[op] = beyond_fastest(times, at)
     return found
+
+
+def beyond_fastest(times: Sequence[float], able: Iterable[int]) -> tuple[float, ...]:
+    """How much longer each device takes than the fastest of those that are ``able``; 0 if none
+    is."""
+    least = min((times[device] for device in able), default=math.inf)
+    return tuple([max(0.0, time - least) for time in times])
 
 
 def accelerators_by_law(

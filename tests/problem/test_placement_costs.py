@@ -13,10 +13,10 @@ from cost_models.op_cost import OpCost
 from cost_models.op_info import TensorProperties
 from cost_models.roofline import op_seconds
 from placer.pipeline.formulation import build_problem
-from placer.pipeline.placement_costs import cost_link, slower_seconds, working_seconds
 from placer.prediction.costs.assumed_sizes import STRING_BYTES, assume_sizes
 from placer.prediction.scoring import score
 from placer.problem.constraints import ConstraintOptions, find_constraints
+from placer.problem.placement_costs import cost_link, slower_seconds, working_seconds
 
 CLUSTER = parse_cluster("GPU:0:9999,GPU:1:9999,CPU:0:9999")
 
