@@ -60,7 +60,7 @@ def extract(
     that does not fit it, :class:`ShapeError` for bindings that do not fit it.
     """
     # what is asked, as a child process takes it
-    sizes, lengths, named = resolve_shapes(shapes, dims, ragged)
+    sizes, lengths, named = resolve_shapes(shapes, dims, ragged, batch_size)
     bindings = Bindings(batch_size=batch_size, shapes=sizes, dims=named, ragged=lengths)
     choice = ProgramChoice(tag_set=tag_set, signature=signature, outputs=outputs)
 

@@ -146,7 +146,7 @@ def _infer(
         function: {name: Refinement(ensured=shapes) for name, shapes in ops.items()}
         for function, ops in binding.forced.items()
     }
-    analysis = ShapeAnalysis(program.graph_def.library, types.definitions, forced)
+    analysis = ShapeAnalysis(program.graph_def.library, types.definitions, forced, binding.lengths)
     found, _ = analysis.analyse(program.graph_def, binding.inputs, types, program.stored_shapes)
     if found.refused and binding.bound:
         _require_fitting_shapes(program, binding, found, types)

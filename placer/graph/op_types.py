@@ -38,6 +38,9 @@ NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
 """Control flow of TensorFlow 1, which is made of ops: ``Enter``, ``Exit`` and ``NextIteration`` of
 loops, ``Switch`` and ``Merge`` of loops and branches."""
 
+SPLITTERS = frozenset({"StringSplit", "StringSplitV2"})
+"""Make one ragged row of words out of each text."""
+
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
 
 REF_VARIABLES = frozenset({"Variable", "VariableV2", "AutoReloadVariable"})
@@ -64,6 +67,9 @@ TABLE_INITIALISERS = frozenset(
     | {"InitializeTableFromTextFileV2", "LookupTableImport", "LookupTableImportV2"}
     | {"InitializeTableFromDatasetV2"}
 )
+ITERATOR_INITIALISERS = frozenset({"MakeIterator", "MultiDeviceIteratorInit"})
+"""Start an iterator over a dataset."""
+
 RESTORES = frozenset({"RestoreV2", "Restore", "RestoreSlice"})
 SAVERS = RESTORES | {"SaveV2", "Save", "SaveSlices", "MergeV2Checkpoints"}
 

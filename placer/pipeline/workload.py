@@ -66,6 +66,10 @@ class Workload:
         return replace(self, wanted=wanted, cluster=read_cluster(devices, wanted))
 
 
+_MOST_ROOTS = 8
+"""Ops with unbound outputs that an error names."""
+
+
 def read_workload(
     source: Any,
     devices: str | Path | Cluster,
@@ -115,16 +119,22 @@ def require_known_shapes(extraction: Extraction) -> None:
     parts = (extraction.graph, *extraction.graph.functions.values())
     unknown, total = len(extraction.unknown), sum(len(part.tensors) for part in parts)
     if extraction.unknown_share > UNKNOWN_SHARE:
-        roots = extraction.unknown_roots or extraction.unknown
         inputs = ", ".join(item.key for item in extraction.inputs[:5])
         is_bound = extraction.bindings.get("batch_size") is not None
         batch = "" if is_bound else "the batch with --batch-size N, "
-        codes = (OPEN, "no_inference")
-        told = [message for code, message, _ in extraction.warnings if code in codes]
+        told = [w for w in extraction.warnings if w[0] in (OPEN, "no_inference")]
+        explained = {op for code, _, ops in told if code == OPEN for op in ops}
+        roots = [r for r in extraction.unknown_roots or extraction.unknown if r not in explained]
+        more = "" if len(roots) <= _MOST_ROOTS else f" and {len(roots) - _MOST_ROOTS:,} more"
+        lost = (
+            f"; they get lost at {', '.join(roots[:_MOST_ROOTS])}{more}; bind {batch}an input "
+            f"({inputs}) or such an op with --shape NAME:32x128"
+            if roots or batch
+            else ""
+        )
         raise ShapeError(
-            f"{unknown:,} of {total:,} tensors have an unknown shape; they get lost at "
-            f"{', '.join(roots[:3])}; bind {batch}an input ({inputs}) or such an op with --shape "
-            f"NAME:32x128{''.join(f'; {message}' for message in told[:2])}"
+            f"{unknown:,} of {total:,} tensors have an unknown shape{lost}"
+            f"{''.join(f'; {message}' for _, message, _ in told)}"
         )
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
+from placer.errors import UsageError
 from placer.extraction.flat_program import UNBOUND_BATCH
+from placer.extraction.shapes.binding import BATCH
 from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.pipeline import report as report_model
 from placer.pipeline.workload import UNKNOWN_SHARE, read_cluster
@@ -78,6 +80,7 @@ def sweep(
     the one that has a placement.  ``options`` and errors as for
     :func:`placer.pipeline.pipeline.report`.
     """
+    _require_open_batches(sorted(set(batch_sizes)), options)
     trials = _Trials(source, devices, options)
     rows = [trials.row(size) for size in sorted(set(batch_sizes))]
     warnings = trials.reports[0].warnings
@@ -94,6 +97,22 @@ def sweep(
         is_bound=is_bound,
         reports=tuple(trials.reports),
     )
+
+
+def _require_open_batches(sizes: Sequence[int], options: Mapping[str, Any]) -> None:
+    """Raises :class:`UsageError` for a shape that gives its first dimension one size for all of
+    several batch sizes, so that every row would be that of the one that was bound."""
+    for flag, equals in (("shapes", "--shape {}:"), ("ragged", "--ragged {}=")):
+        for name, shape in (options.get(flag) or {}).items():
+            first, *rest = shape or (None,)
+            if len(sizes) > 1 and isinstance(first, int):
+                option = equals.format(name)
+                others = "".join(f"x{'?' if size is None else size}" for size in rest)
+                raise UsageError(
+                    f"{option}{first}{others} says {first} for each of the batch sizes "
+                    f"{', '.join(map(str, sizes))}: write {option}{BATCH}{others}, which is the "
+                    f"size of the batch, or {option}N{others} --dim N={first} if it is always so"
+                )
 
 
 class _Trials:

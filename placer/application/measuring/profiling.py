@@ -83,9 +83,9 @@ def pop_program_options(options: dict[str, Any]) -> tuple[ProgramChoice, Access,
         allow_unsafe=options.pop("allow_unsafe", False),
         follow_links=options.pop("follow_links", False),
     )
-    named = (options.pop(key, None) for key in ("shapes", "dims", "ragged"))
-    shapes, ragged, _ = resolve_shapes(*named)
-    return choice, access, shapes, ragged
+    shapes, dims, ragged = (options.pop(key, None) for key in ("shapes", "dims", "ragged"))
+    sizes, lengths, _ = resolve_shapes(shapes, dims, ragged, options.get("batch_size"))
+    return choice, access, sizes, lengths
 
 
 def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:

@@ -26,6 +26,9 @@ Tensor = Any
 StoredShapes = Mapping[str, Sequence[TensorShapeProto]]
 """The shapes that a file states in ``_output_shapes``, by op."""
 
+PRODUCER_WITH_SCALAR_PLACEHOLDERS = 24
+"""The first GraphDef version in which a placeholder of shape ``[]`` is a scalar."""
+
 Captures = Mapping[str, Tensor]
 """Values that a live function captures, by the placeholder that stands for each."""
 
@@ -43,6 +46,37 @@ def copied(message: Message) -> Message:
 def all_nodes(graph_def: Any) -> Iterator[NodeDef]:
     """The nodes of a GraphDef, then those of its functions."""
     return chain(graph_def.node, *(function.node_def for function in graph_def.library.function))
+
+
+def live_graph_def(graph: Any, *, add_shapes: bool = False) -> Any:
+    """The GraphDef of a ``tf.Graph``.
+
+    Raises :class:`ModelError` for one of more than 2 GB, which no protobuf can hold.
+    """
+    from google.protobuf import message
+
+    try:
+        return graph.as_graph_def(add_shapes=add_shapes)
+    except (message.DecodeError, message.EncodeError, ValueError) as error:
+        constants = [op for op in graph.get_operations() if op.type == "Const"]
+        size = sum(_constant_bytes(op) for op in constants)
+        if size < _MOST_GRAPH_BYTES:
+            raise
+        raise ModelError(
+            f"the {len(constants):,} constants of the graph are {size / 1e9:.1f} GB, and a "
+            "GraphDef holds at most 2 GB: make variables of the large ones (tf.Variable, "
+            "tf.compat.v1.get_variable), whose values are not in the graph"
+        ) from error
+
+
+_MOST_GRAPH_BYTES = 1 << 31
+
+
+def _constant_bytes(op: Any) -> int:
+    """The bytes of a live constant with a known size."""
+    tensor = op.outputs[0]
+    count = tensor.shape.num_elements() or 0
+    return int(count) * int(getattr(tensor.dtype, "size", 0) or 0)
 
 
 def node_lists(graph_def: Any) -> list[Sequence[NodeDef]]:

@@ -14,15 +14,24 @@ from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import shape_of
 from placer.extraction.graph_defs.tensor_states import ElementState, TensorState, sharpen_shape
-from placer.extraction.shapes.composite_shapes import OPEN, Sizes, shape_parts
+from placer.extraction.shapes.composite_shapes import OPEN, Sizes, find_wholes, shape_parts
+from placer.extraction.shapes.ragged_sources import (
+    BoundSources,
+    bind_sources,
+    find_sources,
+    open_sources,
+)
 from placer.graph.program_source import Warning_
-from placer.graph.tensor_names import split_tensor
+from placer.graph.tensor_names import op_of, split_tensor
 
 ELEMENT_TYPES = frozenset(
     {"IteratorGetNext", "IteratorGetNextSync", "MultiDeviceIteratorGetNextFromShard"}
     | {"DatasetToSingleElement", "OptionalGetValue"}
 )
 """Ops that return one element, usually one batch, of a dataset."""
+
+BATCH = "batch"
+"""The name of a dimension that is the batch size."""
 
 NamedShape = Sequence[int | str | None]
 """A shape whose dimensions may be names; ``None`` leaves one as it is declared."""
@@ -33,12 +42,14 @@ class Binding:
     """Facts about placeholders before inference.
 
     ``inputs`` are states by op (fed inputs and captures), ``forced`` (output number, shape) pairs
-    of other ops by function (``""``: the main graph) and op, ``bound`` the names that a batch size
-    or a given shape changed, ``warnings`` what is assumed of ragged and sparse inputs.
+    of other ops by function (``""``: the main graph) and op, ``lengths`` those of parsed features
+    and split texts, ``bound`` the names that a batch size or a given shape changed, ``warnings``
+    what is assumed of ragged and sparse tensors.
     """
 
     inputs: Mapping[str, TensorState]
     forced: Mapping[str, Mapping[str, tuple[tuple[int, Shape], ...]]] = field(default_factory=dict)
+    lengths: BoundSources = field(default_factory=dict)
     bound: tuple[str, ...] = ()
     warnings: tuple[Warning_, ...] = ()
 
@@ -55,14 +66,16 @@ def bind_inputs(
 
     ``shapes`` maps an input's key, or an op or tensor of the flat graph (``body/op`` inside control
     flow), to its shape; it wins over ``ragged``, rows and mean lengths of ragged and sparse inputs,
-    and over ``batch_size``, which binds unknown leading dimensions, those of dataset elements
-    included.
+    of parsed features and of split texts, and over ``batch_size``, which binds unknown leading
+    dimensions, those of dataset elements included.
     Raises :class:`UsageError` for a name that does not exist, or a shape that contradicts the
     declared one.
     """
     given = dict(shapes or {})
     states, bound = dict(captures), []
     parts = shape_parts(program.inputs, batch_size, ragged)
+    sources = find_sources(program.graph_def.node)
+    lengths = bind_sources(sources, ragged or {}, tuple(find_wholes(program.inputs)))
     for item in program.inputs:
         name = item.op
         asked = [given.pop(key) for key in (item.key, item.tensor, name) if key in given]
@@ -87,11 +100,15 @@ def bind_inputs(
     return Binding(
         inputs=states,
         forced=_forced(given, program),
+        lengths=lengths,
         bound=(*bound, *given),
-        warnings=tuple(
-            warning
-            for warning in parts.warnings
-            if warning[0] != OPEN or not all(is_known(shape_by_key[key]) for key in warning[2])
+        warnings=(
+            *(
+                warning
+                for warning in parts.warnings
+                if warning[0] != OPEN or not all(is_known(shape_by_key[key]) for key in warning[2])
+            ),
+            *open_sources(sources, lengths, map(op_of, given)),
         ),
     )
 
@@ -178,6 +195,7 @@ def resolve_shapes(
     shapes: Mapping[str, NamedShape] | None,
     dims: Mapping[str, int] | None,
     ragged: Mapping[str, NamedShape] | None = None,
+    batch_size: int | None = None,
 ) -> tuple[
     dict[str, tuple[int | None, ...]],
     dict[str, tuple[int | None, ...]],
@@ -187,17 +205,19 @@ def resolve_shapes(
     is ``of``.
 
     The latter are axes such as ``"ids:0"``, so that a plan says which dimensions were tied.
+    ``batch`` is the batch size, unless it is given another.
     Raises :class:`UsageError` for a name without a size, and for a size that nothing uses.
 
     >>> resolve_shapes({"ids": ["B", 128]}, {"B": 8})
     ({'ids': (8, 128)}, {}, {'B': {'size': 8, 'of': ['ids:0']}})
     """
     sizes, axes = dict(dims or {}), dict[str, list[str]]()
+    known = sizes if batch_size is None else {BATCH: batch_size, **sizes}
     resolved: list[dict[str, tuple[int | None, ...]]] = []
     for given in (shapes, ragged):
         resolved.append({})
         for key, shape in (given or {}).items():
-            resolved[-1][key] = tuple(_size(key, size, sizes) for size in shape)
+            resolved[-1][key] = tuple(_size(key, size, known) for size in shape)
             for axis, size in enumerate(shape):
                 if isinstance(size, str):
                     axes.setdefault(size, []).append(f"{key}:{axis}")
@@ -207,7 +227,7 @@ def resolve_shapes(
             f"--dim {unused[0]}={sizes[unused[0]]} is the size of no dimension: name it in a "
             f"shape, as in --shape INPUT:{unused[0]}x128"
         )
-    found = {name: {"size": sizes[name], "of": uses} for name, uses in axes.items()}
+    found = {name: {"size": known[name], "of": uses} for name, uses in axes.items()}
     return resolved[0], resolved[1], dict[str, dict[str, object]](found)
 
 
@@ -215,6 +235,10 @@ def _size(key: str, size: int | str | None, sizes: Mapping[str, int]) -> int | N
     if not isinstance(size, str):
         return size
     if size not in sizes:
+        if size == BATCH:
+            raise UsageError(
+                f"the shape of {key!r} has the batch as a dimension: add --batch-size 32"
+            )
         raise UsageError(
             f"the shape of {key!r} has a dimension {size!r} without a size: add --dim {size}=128"
         )

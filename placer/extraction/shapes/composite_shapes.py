@@ -44,9 +44,9 @@ def shape_parts(
     """The shapes of all parts of ragged and sparse inputs, as far as the sizes are known.
 
     ``ragged`` says rows and mean lengths by name; other inputs have ``batch_size`` rows of open
-    lengths.  Raises :class:`UsageError` for sizes that are not those of a ragged or sparse input.
+    lengths.  Raises :class:`UsageError` for sizes that a ragged or sparse input does not take.
     """
-    wholes = _wholes(inputs, ragged or {})
+    wholes = find_wholes(inputs)
     shapes: dict[str, Shape] = {}
     values: dict[str, tuple[int, ...]] = {}
     warnings: list[Warning_] = []
@@ -67,20 +67,14 @@ def shape_parts(
     return CompositeShapes(shapes=shapes, values=values, warnings=tuple(warnings))
 
 
-def _wholes(
-    inputs: Sequence[ProgramInput], asked: Sizes
+def find_wholes(
+    inputs: Sequence[ProgramInput],
 ) -> dict[str, list[tuple[ProgramInput, CompositePart]]]:
-    """The ragged and sparse inputs by name; :class:`UsageError` if one in ``asked`` is none."""
+    """The ragged and sparse inputs by name, with their parts."""
     wholes: dict[str, list[tuple[ProgramInput, CompositePart]]] = {}
     for item in inputs:
         if item.part is not None:
             wholes.setdefault(item.part.of, []).append((item, item.part))
-    for name in asked:
-        if name not in wholes:
-            known = ", ".join(wholes) or "none"
-            raise UsageError(
-                f"--ragged names {name!r}, which is no ragged or sparse input (there are: {known})"
-            )
     return wholes
 
 

@@ -11,27 +11,115 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from cost_models.op_info import Shape
 from cost_models.tensor_size import is_known
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
-from placer.graph.op_types import BRANCHES
-from placer.graph.tensor_names import data_inputs
+from placer.graph.op_types import BRANCHES, SPLITTERS
+from placer.graph.tensor_names import data_inputs, op_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One op: the known shapes of its inputs, what is known of its outputs, and the elements of
-    small integer inputs."""
+    small integer inputs.  ``rows`` says of an input how many rows the ragged or sparse tensor has
+    whose indices it came out of, if that is known."""
 
     inputs: Sequence[tuple[int, ...]]
     outputs: Sequence[Shape]
     values: Sequence[tuple[int, ...] | None]
+    rows: Callable[[int], int | None] = lambda _: None
 
 
 Rule = Callable[[Case], Sequence[Shape]]
+
+
+def exact_shapes(types: GraphTypes, imported: ImportedGraph) -> dict[str, Refinement]:
+    """Refinements for ops whose outputs follow from the shapes of their inputs, although
+    TensorFlow's shape functions leave them open."""
+    found = {}
+    for node in types.nodes_of(_EXACT_RULES.keys()):
+        outputs = imported.shapes.get(node.name, ())
+        if not all(is_known(shape) for shape in outputs):
+            shapes = _EXACT_RULES[node.op](node, imported)
+            ensured = tuple((n, s) for n, s in shapes.items() if not is_known(outputs[n]))
+            if ensured:
+                found[node.name] = Refinement(ensured=ensured)
+    return found
+
+
+def _looked_up(node: Any, imported: ImportedGraph) -> dict[int, Shape]:
+    """One value of the default's shape for every key."""
+    keys, default = (imported.shape(name) for name in data_inputs(node.input)[1:3])
+    return {} if keys is None or default is None else {0: (*keys, *default)}
+
+
+def _padded(node: Any, imported: ImportedGraph) -> dict[int, Shape]:
+    """As many rows as the outermost partition has, the sizes that are asked for inside."""
+    wanted, values, _, first = data_inputs(node.input)[:4]
+    asked, inner, outermost = imported.value(wanted), imported.shape(values), imported.shape(first)
+    if inner is None or outermost is None:
+        return {}
+    partitions = len(data_inputs(node.input)) - 3
+    count = imported.value(first)
+    rows = count[0] if count and outermost == () else None
+    if len(outermost) == 1 and outermost[0] is not None:
+        rows = outermost[0] - 1
+    levels = partitions - 1 if outermost == () else partitions
+    rank = levels + len(inner)
+    sizes = [size if size >= 0 else None for size in asked or ()]
+    sizes = sizes if len(sizes) == rank else [None] * rank
+    if sizes[0] is None:
+        sizes[0] = rows
+    for number, size in enumerate(inner[1:]):
+        position = levels + 1 + number
+        sizes[position] = size if sizes[position] is None else sizes[position]
+    return {0: tuple(sizes)}
+
+
+def _rows_of_indices(
+    nodes: Mapping[str, Any], imported: ImportedGraph, tensors: Sequence[str], which: int
+) -> int | None:
+    """How many rows a ragged or sparse tensor has, one column of whose indices is among
+    ``tensors``."""
+    name = op_of(tensors[which])
+    while name in nodes and nodes[name].op in _COLUMN_OPS:
+        name = op_of(nodes[name].input[0])
+    node = nodes.get(name)
+    if node is None:
+        return None
+    first = imported.shape(data_inputs(node.input)[0])
+    if node.op == "SparseFillEmptyRows":
+        first = imported.shape(f"{name}:2")
+    rows = first[0] if first else None
+    return rows if rows is None or node.op != "RaggedTensorToSparse" else rows - 1
+
+
+def _to_sparse(node: Any, imported: ImportedGraph) -> dict[int, Shape]:
+    """As many elements as there are flat values."""
+    *splits, flat = data_inputs(node.input)
+    inner = imported.shape(flat)
+    if inner is None or None in inner:
+        return {}
+    rank = len(splits) + len(inner)
+    count = math.prod(size or 0 for size in inner)
+    return {0: (count, rank), 1: (count,), 2: (rank,)}
+
+
+_COLUMN_OPS = frozenset({"StridedSlice", "Cast", "Identity", "Reshape", "Squeeze"})
+_INDEXED = SPLITTERS | {"ParseExampleV2", "SparseFillEmptyRows", "RaggedTensorToSparse"}
+"""Op types whose first output are the indices of a tensor with as many rows as their first input
+has, but for row splits, which are one more, and where there are rows to fill."""
+
+_EXACT_RULES: Mapping[str, Callable[[Any, ImportedGraph], Mapping[int, Shape]]] = {
+    **dict.fromkeys(("LookupTableFind", "LookupTableFindV2"), _looked_up),
+    "RaggedTensorToTensor": _padded,
+    "RaggedTensorToSparse": _to_sparse,
+}
 
 
 def bound_shapes(
@@ -42,6 +130,7 @@ def bound_shapes(
     ``branches`` has what the branches of a conditional give, by op and output.
     """
     found = {}
+    producers = {node.name: node for node in types.nodes_of(_COLUMN_OPS | _INDEXED)}
     for node in types.nodes_of(_RULES.keys() | BRANCHES):
         outputs = imported.shapes.get(node.name, ())
         if all(is_known(shape) for shape in outputs):
@@ -54,8 +143,13 @@ def bound_shapes(
             known = [shape for shape in inputs if is_known(shape)]
             if len(known) < len(inputs):
                 continue
-            values = [imported.value(tensor) for tensor in tensors]
-            largest = [*_RULES[node.op](Case(inputs=known, outputs=outputs, values=values))]
+            case = Case(
+                inputs=known,
+                outputs=outputs,
+                values=[imported.value(tensor) for tensor in tensors],
+                rows=partial(_rows_of_indices, producers, imported, tensors),
+            )
+            largest = [*_RULES[node.op](case)]
         ensured = tuple(
             (number, shape)
             for number, shape in enumerate(largest)
@@ -92,9 +186,17 @@ def _partition(case: Case) -> list[Shape]:
     return [(math.prod(partitions), *data[len(partitions) :])] * len(case.outputs)
 
 
-def _lookup(case: Case) -> list[Shape]:
-    """One value of the default's shape for every key."""
-    return [(*case.inputs[1], *case.inputs[2])]
+def _segments(case: Case) -> list[Shape]:
+    """A row for every row of the sparse tensor whose indices these are, else for every index."""
+    data, segments = case.inputs[0], len(case.inputs) - 1
+    rows = case.rows(min(2, segments))
+    return [(case.inputs[-1][0] if rows is None else rows, *data[1:])]
+
+
+def _counted(case: Case) -> list[Shape]:
+    """A count for every row, where rows are counted to make row splits."""
+    rows = case.rows(0)
+    return [None if rows is None or len(case.inputs[0]) != 1 else (rows,)]
 
 
 def _selected_boxes(case: Case) -> list[Shape]:
@@ -125,12 +227,18 @@ def _largest(shapes: Sequence[Shape]) -> Shape:
     return tuple(map(max, zip(*known, strict=True)))
 
 
+_SEGMENT_OPS = (
+    *("SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum"),
+    *("SparseSegmentMean", "SparseSegmentSqrtN", "SparseSegmentSum"),
+)
+
 _RULES: Mapping[str, Rule] = {
     "Where": _where,
     **dict.fromkeys(("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"), _unique),
     "SparseFillEmptyRows": _fill_empty_rows,
     "DynamicPartition": _partition,
-    "LookupTableFindV2": _lookup,
+    **dict.fromkeys(_SEGMENT_OPS, _segments),
+    "DenseBincount": _counted,
     **dict.fromkeys(
         ("NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4"), _selected_boxes
     ),

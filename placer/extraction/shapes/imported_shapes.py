@@ -10,7 +10,11 @@ from typing import Any
 
 from cost_models.op_info import Shape
 from placer.errors import ShapeError
-from placer.extraction.graph_defs.protobufs import dtype_name, shape_of
+from placer.extraction.graph_defs.protobufs import (
+    PRODUCER_WITH_SCALAR_PLACEHOLDERS,
+    dtype_name,
+    shape_of,
+)
 from placer.extraction.graph_defs.scratch_graphs import Refinement, ScratchGraph
 from placer.extraction.graph_defs.tensor_states import ElementState, TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
@@ -21,9 +25,6 @@ SMALL = 16
 INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
 MOST_REFUSALS = 40
 """How many ops may be replaced by stubs before the import is given up."""
-
-PRODUCER_WITH_SCALAR_PLACEHOLDERS = 24
-"""The first GraphDef version in which a placeholder of shape ``[]`` is a scalar."""
 
 _TOO_OLD = "is not available in GraphDef version"
 """TensorFlow's words for an op that was removed before that version."""

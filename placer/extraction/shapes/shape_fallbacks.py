@@ -12,8 +12,9 @@ from placer.extraction.graph_defs.protobufs import StoredShapes, shape_of
 from placer.extraction.graph_defs.scratch_graphs import NOTHING, Refinement
 from placer.extraction.graph_defs.tensor_states import TensorState, sharpen_shape
 from placer.extraction.graph_defs.tensor_types import GraphTypes
-from placer.extraction.shapes.data_dependent import bound_shapes
+from placer.extraction.shapes.data_dependent import bound_shapes, exact_shapes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
+from placer.extraction.shapes.ragged_sources import BoundSources, source_refinements
 from placer.extraction.shapes.v1_loops import HandleContents, LoopVariables
 from placer.graph.op_types import NEXT_ITERATIONS
 from placer.graph.tensor_names import data_inputs, split_tensor
@@ -32,15 +33,19 @@ _SAME_SHAPE = frozenset({"ZerosLike", "OnesLike", "Identity", "StopGradient"})
 class Fallbacks:
     """Shapes that are assumed, source by source, when inference finds no more.
 
-    First v1 loops (their variables, and what was put behind handles), then what the file states,
-    then what readers demand, then values that go through branches, then the most that
-    data-dependent outputs can be; ``bounded`` are the ops of the last.  Nothing may come between
-    ``NextIteration`` and ``Merge``, or the graph counts as cyclic.
+    First v1 loops (their variables, and what was put behind handles), then the lengths that were
+    given (``lengths``) and what follows from inputs although TensorFlow does not conclude it, then
+    what the file states, then what readers demand, then values that go through branches, then the
+    most that data-dependent outputs can be; ``bounded`` are the ops of the last.  Nothing may come
+    between ``NextIteration`` and ``Merge``, or the graph counts as cyclic.
     """
 
-    def __init__(self, types: GraphTypes, stored: StoredShapes) -> None:
+    def __init__(
+        self, types: GraphTypes, stored: StoredShapes, lengths: BoundSources | None = None
+    ) -> None:
         back_edges = {node.name for node in types.nodes_of(NEXT_ITERATIONS)}
         self.types = types
+        self.lengths = lengths or {}
         self.stored = {name: value for name, value in stored.items() if name not in back_edges}
         self.loops = LoopVariables(types)
         self.contents = HandleContents(types)
@@ -75,19 +80,20 @@ class Fallbacks:
         """Yields the refinements of each source; the next is asked if those before have none."""
         yield self.loops.refinements(imported, refinements)
         yield self.contents.refinements(imported, refinements)
+        yield _sharper(source_refinements(self.lengths, imported), refinements)
+        yield _sharper(exact_shapes(self.types, imported), refinements)
         yield _others(self._from_stored(imported), refinements)
         yield _others(self._implied(imported), refinements)
         handed = _others(self._handed_on(imported), refinements)
         self.assumed.update(handed)
         yield handed
+        yield _sharper(self._module_batches(imported), refinements)
         if not self.bounded:
             self.refused_before = set(imported.refused)
-        known = {n for n, r in refinements.items() if r.output_shapes is None or r.ensured}
+        known = {n for n, r in refinements.items() if r.output_shapes is None and not r.ensured}
         known.update(self.loops.variables)
-        largest = {
-            name: replace(refinements.get(name, NOTHING), ensured=bound.ensured)
-            for name, bound in _others(bound_shapes(self.types, imported, branches), known).items()
-        }
+        bounds = bound_shapes(self.types, imported, branches)
+        largest = _sharper(_others(bounds, known), refinements)
         self.bounded.update(dict.fromkeys(largest))
         self.assumed.update(largest)
         yield largest
@@ -126,6 +132,28 @@ class Fallbacks:
                     found[name] = Refinement(ensured=((number, shape),))
         return found
 
+    def _module_batches(self, imported: ImportedGraph) -> dict[str, Refinement]:
+        """The leading dimensions that modules of XLA leave open: that of the inputs whose own the
+        file leaves open too, where these agree."""
+        found = {}
+        for node in self.types.nodes_of({"XlaCallModule"}):
+            batches = set()
+            for tensor in data_inputs(node.input):
+                name, number = split_tensor(tensor)
+                stored, shape = self.stored.get(name, ()), imported.shape(tensor)
+                stated = shape_of(stored[number]) if number < len(stored) else None
+                if stated and stated[0] is None and shape:
+                    batches.add(shape[0])
+            batch = batches.pop() if len(batches) == 1 else None
+            ensured = tuple(
+                (number, (batch, *shape[1:]))
+                for number, shape in enumerate(imported.shapes[node.name])
+                if batch is not None and shape and shape[0] is None
+            )
+            if ensured:
+                found[node.name] = Refinement(ensured=ensured)
+        return found
+
     def _handed_on(self, imported: ImportedGraph) -> dict[str, Refinement]:
         """Small values that go into a branch, or come out of all, where any shape is unknown."""
         found: dict[str, Refinement] = {}
@@ -144,6 +172,24 @@ class Fallbacks:
 
 def _others(found: Mapping[str, Refinement], known: Container[str]) -> dict[str, Refinement]:
     return {name: value for name, value in found.items() if name not in known}
+
+
+def _sharper(
+    found: Mapping[str, Refinement], known: Mapping[str, Refinement]
+) -> dict[str, Refinement]:
+    """The ``known`` refinements of the ops in ``found`` with what that adds: a shape that is known
+    in part keeps what is known of it.  Ops of which it says nothing new are left out."""
+    news = {}
+    for name, new in found.items():
+        before = known.get(name, NOTHING)
+        shapes = dict(before.ensured)
+        for number, shape in new.ensured:
+            shapes[number] = sharpen_shape(shapes.get(number), shape)
+        ensured = tuple(sorted(shapes.items()))
+        merged = replace(before, ensured=ensured, values=new.values or before.values)
+        if dict(before.ensured) != shapes or merged.values != before.values:
+            news[name] = merged
+    return news
 
 
 def stated_shapes(

@@ -26,6 +26,7 @@ from placer.extraction.graph_defs.scratch_graphs import NOTHING, Refinement
 from placer.extraction.graph_defs.tensor_states import TensorState, widen_states
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph, import_shapes
+from placer.extraction.shapes.ragged_sources import BoundSources
 from placer.extraction.shapes.shape_fallbacks import Fallbacks
 from placer.extraction.shapes.tensor_lists import LIST_TYPES, ListFlow
 from placer.graph.op_types import BODY_ATTRIBUTES, LOOPS
@@ -73,7 +74,8 @@ class BodyShapes:
 class ShapeAnalysis:
     """Analyses flat graphs of one program; bodies are flattened and analysed once per use.
 
-    ``forced`` says beforehand what some ops return, by function (``""``: the main graph) and op.
+    ``forced`` says beforehand what some ops return, by function (``""``: the main graph) and op;
+    ``lengths`` are those of parsed features and split texts of the main graph.
     """
 
     def __init__(
@@ -81,9 +83,11 @@ class ShapeAnalysis:
         library: Any,
         definitions: OpDefinitions,
         forced: Mapping[str, Mapping[str, Refinement]] = NOTHING_FORCED,
+        lengths: BoundSources | None = None,
     ) -> None:
         self.library = library
         self.forced = forced
+        self.lengths = lengths or {}
         self.definitions = definitions
         self.flat_bodies: dict[str, InlinedGraph] = {}
         self.results: dict[tuple[str, States], BodyShapes] = {}
@@ -103,7 +107,7 @@ class ShapeAnalysis:
         ``stored_shapes`` (TensorShapeProtos by op) fill in what inference leaves open.  Raises
         :class:`ShapeError` if TensorFlow cannot import the graph.
         """
-        fallbacks = Fallbacks(types, stored_shapes)
+        fallbacks = Fallbacks(types, stored_shapes, {} if function else self.lengths)
         refinements = dict(self.forced.get(function, {}))
         for name in refinements.keys() - types.outputs.keys():
             raise UsageError(f"--shape names {function}/{name}, but {function!r} has no such op")

@@ -1,7 +1,8 @@
-"""Element shapes and lengths of TensorLists, followed from writer to reader.
+"""Element shapes and lengths of TensorLists, and of optionals, followed from writer to reader.
 
 TensorFlow's shape functions believe the element shape that was traced into the graph
-(``[-1, 128]``); here it is taken from what is really written.
+(``[-1, 128]``); here it is taken from what is really written.  An optional, in which a branch hands
+a value to its gradient, holds one element or none.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ PASSING_TYPES = frozenset(
 )
 READING_TYPES = frozenset(
     {"TensorListGetItem", "TensorListPopBack", "TensorListStack", "TensorListGather"}
+    | {"OptionalGetValue"}
 )
 
 
@@ -77,6 +79,8 @@ class ListFlow:
 
     def refinement(self, node: Any) -> Refinement | None:
         """Returns the facts about a list that its reader or creator does not state itself."""
+        if node.op == "OptionalGetValue":
+            return self._value_of_optional(node)
         if node.op == "TensorListFromTensor":
             held = self.lists[f"{node.name}:0"]
         elif node.op in READING_TYPES and self._data(node, 0) in self.lists:
@@ -94,6 +98,15 @@ class ListFlow:
         if shape == stated and length is None and value is None:
             return None
         return Refinement(element_shape=shape, num_elements=length, value=value)
+
+    def _value_of_optional(self, node: Any) -> Refinement | None:
+        """The shape of the only value in an optional."""
+        held = self.lists.get(self._data(node, 0))
+        known = self.imported.shapes[node.name]
+        if held is None or len(known) != 1:
+            return None
+        shape = sharpen_shape(known[0], held.shape)
+        return None if shape == known[0] else Refinement(output_shapes=(shape,))
 
     def _written(self, node: Any) -> ElementState | None:
         number = LIST_ITEM_INPUT.get(node.op)
@@ -131,6 +144,13 @@ class ListFlow:
         shape = self._shape_value(node, 0)
         return ElementState(_element_dtype(node), shape, count[0] if count else None)
 
+    def _optional(self, node: Any) -> ElementState:
+        """What an optional of one value holds; of several, or none, nothing is known."""
+        if len(data_inputs(node.input)) != 1:
+            return ElementState("", None)
+        tensor = self._data(node, 0)
+        return ElementState(self.types.of(tensor).dtype, self.imported.shape(tensor))
+
     def _empty(self, node: Any) -> ElementState:
         return ElementState(_element_dtype(node), self._shape_value(node, 0))
 
@@ -139,6 +159,8 @@ _CREATORS: Mapping[str, Callable[[ListFlow, Any], ElementState]] = {
     "TensorListFromTensor": ListFlow._from_tensor,
     "TensorListReserve": ListFlow._reserved,
     "EmptyTensorList": ListFlow._empty,
+    "OptionalFromValue": ListFlow._optional,
+    "OptionalNone": ListFlow._optional,
 }
 
 LIST_TYPES = PASSING_TYPES | READING_TYPES | _CREATORS.keys()

@@ -1,0 +1,178 @@
+"""Sizes of what a graph makes ragged or sparse itself: parsed features, and texts that are split.
+
+How long the rows are only the data says.  They are bound by name as the lengths of ragged inputs
+are: by the key of a feature (``history``), or by the layer or op that splits
+(``text_vectorization``).  The rows are those of the op's own input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cost_models.op_info import Shape
+from placer.errors import UsageError
+from placer.extraction.graph_defs.parsing_ops import RAGGED, SPARSE, find_parsers
+from placer.extraction.graph_defs.protobufs import NodeDef
+from placer.extraction.graph_defs.scratch_graphs import Refinement
+from placer.extraction.shapes.composite_shapes import OPEN, Sizes
+from placer.extraction.shapes.imported_shapes import ImportedGraph
+from placer.graph.op_types import SPLITTERS
+from placer.graph.program_source import Warning_
+from placer.graph.tensor_names import data_inputs
+
+_OWN_SCOPES = frozenset({"StringSplit", "StringSplitV2", "string_split", "StringsSplit"})
+_SPLIT = "split"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaggedSource:
+    """A feature or a split text: its ``name`` for people, the ``op`` and the ``tensor`` whose
+    leading dimension is the rows; ``outputs`` as in :class:`Feature`."""
+
+    name: str
+    op: str
+    kind: str
+    tensor: str
+    outputs: tuple[int, ...]
+
+    @property
+    def unit(self) -> str:
+        """The things that a row has so many of."""
+        return "words" if self.kind == _SPLIT else "values"
+
+    @property
+    def example(self) -> str:
+        """The option that says how long rows are, to be filled in."""
+        return f"--ragged {self.name}=?x{self.unit.upper()}"
+
+    def is_called(self, name: str) -> bool:
+        """Whether ``name`` means this source: its key, its op, or a scope that it is in."""
+        if name in (self.name, self.op):
+            return True
+        return self.kind == _SPLIT and name in self.op.split("/")
+
+    def shapes(self, rows: int | None, length: int) -> dict[int, tuple[int, ...]]:
+        """The shapes of its outputs by number; ``rows`` is ``None`` for a single example."""
+        count = length if rows is None else rows * length
+        if self.kind == RAGGED:
+            values, splits = self.outputs
+            return {values: (count,), splits: ((rows or 1) + 1,)}
+        indices, values, shape = self.outputs
+        rank = 1 if rows is None else 2
+        return {indices: (count, rank), values: (count,), shape: (rank,)}
+
+
+def find_sources(nodes: Sequence[NodeDef]) -> list[RaggedSource]:
+    """The sources among the nodes of a flat graph."""
+    found = [
+        RaggedSource(
+            name=feature.key,
+            op=parser.op,
+            kind=feature.kind,
+            tensor=parser.serialized,
+            outputs=feature.outputs,
+        )
+        for parser in find_parsers(nodes)
+        for feature in parser.open_features
+    ]
+    found += [
+        RaggedSource(
+            name=_layer(node.name),
+            op=node.name,
+            kind=_SPLIT,
+            tensor=data_inputs(node.input)[0],
+            outputs=(0, 1, 2),
+        )
+        for node in nodes
+        if node.op in SPLITTERS
+    ]
+    return found
+
+
+def _layer(op: str) -> str:
+    """The innermost scope of a splitting op that is not TensorFlow's own."""
+    parts = op.split("/")
+    own = [part for part in parts[:-1] if part.rstrip("_0123456789") not in _OWN_SCOPES]
+    return own[-1] if own else parts[-1]
+
+
+BoundSources = Mapping[str, Mapping[RaggedSource, tuple[int | None, int]]]
+"""The rows, if they were given, and the mean length of sources, by op."""
+
+
+def bind_sources(
+    sources: Sequence[RaggedSource], asked: Sizes, known: Sequence[str]
+) -> BoundSources:
+    """The rows (``None``: those of the op's input) and the mean length of the sources that
+    ``asked`` names, by op.
+
+    ``known`` are the ragged and sparse inputs, which are bound elsewhere.  Raises
+    :class:`UsageError` for a name that is none of them, or of several, and for sizes that a source
+    does not take.
+    """
+    found: dict[str, dict[RaggedSource, tuple[int | None, int]]] = {}
+    for name, sizes in asked.items():
+        if name in known:
+            continue
+        called = [source for source in sources if source.is_called(name)]
+        if not called:
+            there = ", ".join([*known, *dict.fromkeys(source.name for source in sources)])
+            raise UsageError(
+                f"--ragged names {name!r}, which is no ragged or sparse input, parsed feature or "
+                f"split text (there are: {there or 'none'})"
+            )
+        given = "x".join("?" if size is None else str(size) for size in sizes)
+        length = sizes[-1]
+        if len(sizes) != 2 or length is None:
+            raise UsageError(
+                f"--ragged {name}={given} is for {called[0].name!r}, which takes two sizes, rows "
+                f"and the mean number of {called[0].unit} in one: {called[0].example}"
+            )
+        for source in called:
+            found.setdefault(source.op, {})[source] = sizes[0], length
+    return found
+
+
+def source_refinements(bound: BoundSources, imported: ImportedGraph) -> dict[str, Refinement]:
+    """The shapes of the bound sources' outputs, and the values of the shapes of sparse ones, where
+    the rows are known.
+
+    Raises :class:`UsageError` for rows that the program contradicts.
+    """
+    found: dict[str, Refinement] = {}
+    for op, lengths in bound.items():
+        ensured: dict[int, Shape] = {}
+        values: dict[int, tuple[int, ...]] = {}
+        for source, (asked, length) in lengths.items():
+            shape = imported.shape(source.tensor)
+            if shape is None or None in shape[:1]:
+                continue
+            rows = shape[0] if shape else None
+            if asked is not None and rows not in (None, asked):
+                raise UsageError(
+                    f"--ragged {source.name}={asked}x{length} gives {asked} rows, there are {rows}"
+                )
+            ensured |= source.shapes(rows, length)
+            if source.kind != RAGGED:
+                values[source.outputs[2]] = (length,) if rows is None else (rows, length)
+        if ensured:
+            shapes = ((n, shape) for n, shape in sorted(ensured.items()) if n not in values)
+            found[op] = Refinement(ensured=tuple(shapes), values=tuple(sorted(values.items())))
+    return found
+
+
+def open_sources(
+    sources: Sequence[RaggedSource], bound: BoundSources, shaped: Iterable[str]
+) -> Iterator[Warning_]:
+    """Yields a warning of every source whose rows nothing says the length of; the shapes of the
+    ops ``shaped`` were given."""
+    given = set(shaped)
+    for source in sources:
+        if source not in bound.get(source.op, {}) and source.op not in given:
+            kind = {RAGGED: "a ragged feature", SPARSE: "a sparse feature"}.get(source.kind)
+            message = (
+                f"{source.name} is {kind or 'text that is split'}: how many {source.unit} a row "
+                f"has only the data says; say it with {source.example}, ? for the rows of the batch"
+            )
+            yield OPEN, message, (source.op,)
