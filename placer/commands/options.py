@@ -78,7 +78,7 @@ _TABLE = """
 --clear               take all devices and a plan's control edges out instead of writing a plan's
 --drop-unused         leave out the variables that no signature and no saved function uses
 --rehearse            write logical CPU devices in place of the accelerators (GPU:0 becomes CPU:1)
---inputs FILE.npz     arrays by input name (generated if not given)
+--inputs FILE         arrays by input name in an .npz, TFRecord, JSON lines (else generated)
 --on-hardware         no rehearsal: fail if a device is absent
 --optimised           leave TensorFlow's graph optimisation on (off by default, so that every op of
                       the plan is there to be compared)

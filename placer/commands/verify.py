@@ -41,6 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from dataclasses import replace
 
+    from placer.application.running.input_files import read_inputs
     from placer.commands import gates
     from placer.plan.plan import Plan
 
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
         if plan is None:
             raise UsageError("--record writes a plan with what was found: give PLAN too")
         check_writable(arguments.record, force=arguments.force)
-    inputs = _read_inputs(arguments.inputs) if arguments.inputs else None
+    inputs = read_inputs(arguments.inputs) if arguments.inputs else None
     from placer.application.placing.fallback import record_moves, refuse_moves
     from placer.application.verifying.verification_result import seen_moves
     from placer.rendering.json_text import to_json
@@ -83,16 +84,3 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.fallback == "strict":
         refuse_moves(seen_moves(found), "moved")
     gates.require(found.gate)
-
-
-def _read_inputs(path: str) -> dict[str, object]:
-    """Arrays by name.  Raises ``UsageError`` if the file is missing or no ``.npz``."""
-    import numpy
-
-    try:
-        with numpy.load(path, allow_pickle=False) as arrays:
-            return dict(arrays.items())
-    except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(
-            f"--inputs {path}: cannot be read as .npz ({error}); write it with numpy.savez"
-        ) from error

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placer.application.running.even_rows import even_rows
+from placer.application.running.generated_examples import made_up_examples
 from placer.errors import UsageError
+from placer.extraction.graph_defs.parsing_ops import parsed_inputs
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
 from placer.extraction.graph_defs.tensor_states import sharpen_shape
 from placer.extraction.shapes.composite_shapes import shape_parts
@@ -35,8 +37,9 @@ def input_values(
 
     ``given`` maps keys to values, or lists values in order; ``bindings`` are a plan's:
     ``batch_size`` for unknown first dimensions, ``shapes`` by key, ``ragged`` by whole.
-    Values that are not given are random: floats in [0, 1), integers 0 or 1, strings ``"abc"``; the
-    rows of a ragged or sparse tensor are about equally long.
+    Values that are not given are random: floats in [0, 1), integers 0 or 1, strings ``"abc"`` or,
+    where the program parses them, serialised ``tf.Example`` messages with its features; the rows of
+    a ragged or sparse tensor are about equally long.
     Raises :class:`UsageError` for a key that is no input, for values of another shape or kind, and
     for a dtype that has no values.
     """
@@ -56,9 +59,13 @@ def input_values(
     shapes = bound_shapes(program, bindings) | {key: value.shape for key, value in values.items()}
     batch_size, ragged = bindings.get("batch_size") or 1, bindings.get("ragged") or {}
     even = even_rows(program.inputs, shapes, batch_size, ragged)
+    texts = [i.op for i in program.inputs if i.key not in values and i.dtype == "string"]
+    parsers = parsed_inputs(program.graph_def.node, texts) if texts else {}
     for item in program.inputs:
         if item.key not in values:
             found = even.get(item.key)
+            if item.op in parsers:
+                found = made_up_examples(parsers[item.op], shapes[item.key], ragged, random)
             values[item.key] = (
                 _generated(item, shapes[item.key], random) if found is None else found
             )
@@ -135,6 +142,14 @@ def guesses(
         f"{item.key} as {list(shapes[item.key])}"
         for item in program.inputs
         if item.key not in named and _is_guessed(item, bindings)
+    )
+
+
+def made_up_texts(program: FlatProgram, given: Given) -> str:
+    """The inputs of strings whose values are made up, in words."""
+    named = _by_key(given, [item.key for item in program.inputs])
+    return ", ".join(
+        item.key for item in program.inputs if item.dtype == "string" and item.key not in named
     )
 
 
