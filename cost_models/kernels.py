@@ -22,6 +22,15 @@ SCHEMA = "placer.kernels/1"
 _LABEL = "_kernel"
 """The attribute by which an op asks for a kernel that is registered with this label."""
 
+_PLATFORMS: Mapping[str, str] = {"XlaCallModule": "platforms"}
+"""The attribute that lists the platforms which an op was compiled for, none meaning any
+(``tf2xla/kernels/xla_call_module_loader.cc``)."""
+
+_DEVICE_PLATFORMS: Mapping[str, frozenset[str]] = {
+    "CPU": frozenset({"CPU"}),
+    "GPU": frozenset({"CUDA", "ROCM"}),
+}
+
 _ALWAYS_ON_HOST = frozenset({"string", "resource"})
 _FUNCTION_CALLS = frozenset(
     {"SymbolicGradient", "PartitionedCall", "StatefulPartitionedCall", "While"}
@@ -147,9 +156,39 @@ def known(op_type: str) -> bool:
     return op_type in snapshot()
 
 
+def platforms_of(info: OpInfo) -> tuple[str, ...]:
+    """The platforms that an op was compiled for; none if that says nothing.
+
+    >>> platforms_of(OpInfo(op="XlaCallModule", attributes={"platforms": ("CPU",)}))
+    ('CPU',)
+    """
+    found = info.attributes.get(_PLATFORMS.get(info.op, ""), ())
+    return tuple(map(str, found)) if isinstance(found, tuple | list) else ()
+
+
+def _is_for(device_type: str, info: OpInfo) -> bool:
+    """Is the op compiled for the device type, as far as it says?"""
+    platforms = platforms_of(info)
+    wanted = _DEVICE_PLATFORMS.get(device_type, frozenset())
+    return not platforms or not wanted.isdisjoint(name.upper() for name in platforms)
+
+
 def has_cpu_kernel(info: OpInfo) -> bool:
     """Does the op, with its dtypes, have a kernel on a CPU?"""
     return _find("CPU", info) is not None
+
+
+def prefers_cpu(info: OpInfo) -> bool:
+    """Does TensorFlow run the op on a CPU unless a GPU is asked for, although it has a GPU kernel?
+
+    Kernels have priorities, and the placer takes the device of the highest
+    (``core/common_runtime/placer.cc``): iterators of datasets have 2 on CPUs and 1 on GPUs.
+
+    >>> prefers_cpu(OpInfo(op="IteratorGetNext")), prefers_cpu(OpInfo(op="MatMul"))
+    (True, False)
+    """
+    cpu, gpu = _find("CPU", info), _find("GPU", info)
+    return cpu is not None and gpu is not None and cpu.priority > gpu.priority
 
 
 def gpu_kernel(info: OpInfo) -> KernelMatch | None:
@@ -188,7 +227,9 @@ def _deciding(info: OpInfo) -> object:
 def _deciding_attributes(op_type: str) -> tuple[str, ...]:
     """Those that kernels constrain, and those that count the tensors of an argument."""
     op = snapshot()[op_type]
-    names = {_LABEL}.union(*[k.constraints for found in op.kernels.values() for k in found])
+    names = {_LABEL, _PLATFORMS.get(op_type, "")}.union(
+        *[k.constraints for found in op.kernels.values() for k in found]
+    )
     for argument in (*op.inputs, *op.outputs):
         names |= {argument.number_attribute, argument.list_attribute}
     return tuple(names - {""})
@@ -209,7 +250,7 @@ def _match_on_gpu(info: OpInfo) -> KernelMatch | None:
 
 def _find(device_type: str, info: OpInfo) -> Kernel | None:
     """The matching kernel of highest priority of the device type, else of ``DEFAULT``."""
-    if not known(info.op):
+    if not known(info.op) or not _is_for(device_type, info):
         return None
     op = snapshot()[info.op]
     label = info.attributes.get(_LABEL, "")

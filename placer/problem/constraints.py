@@ -24,6 +24,8 @@ from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 from placer.graph.program_source import Warning_
 from placer.problem.grouping import Restriction, asked_groups, merged_groups
 
+_PREFERRED = "TensorFlow prefers the CPU kernel, whose elements are in host memory"
+
 _TIED = 4
 """Fewer resources in the bodies of a loop or a branch are nothing to warn of."""
 
@@ -254,6 +256,8 @@ def _no_kernel(op: Op, is_accelerator: bool, host_only: Mapping[str, str]) -> st
     if is_accelerator:
         return host_only.get(op.name, "")
     if kernels.known(op.op_type) and not kernels.has_cpu_kernel(op.info):
+        if platforms := kernels.platforms_of(op.info):
+            return f"{op.op_type} was exported for {', '.join(platforms)} only"
         return f"TensorFlow has no CPU kernel for {op.op_type}{_dtypes(op)}"
     return ""
 
@@ -276,7 +280,17 @@ def _host_only_reasons(graph: OpGraph) -> dict[str, str]:
         for (name, op), kernel in zip(graph.ops.items(), graph.gpu_kernels.values(), strict=True)
         if kernel is None or op.bodies
     }
+    found |= {name: _PREFERRED for name in _iterators(graph)}
     return {name: reason for name, reason in found.items() if reason}
+
+
+def _iterators(graph: OpGraph) -> Iterator[str]:
+    """Yields the ops on handles whose CPU kernels TensorFlow prefers, and that ask for no device:
+    the elements of an iterator are in host memory, whichever kernel gives them."""
+    for name, op in graph.ops.items():
+        handled = any(t.dtype == "resource" for t in (*op.info.inputs, *op.info.outputs))
+        if handled and not op.device and kernels.prefers_cpu(op.info):
+            yield name
 
 
 def _host_only_reason(op: Op, graph: OpGraph, functions: Mapping[str, OpGraph]) -> str:
@@ -288,6 +302,9 @@ def _host_only_reason(op: Op, graph: OpGraph, functions: Mapping[str, OpGraph]) 
             if reason := _host_only_reason(inner, body, functions):
                 return f"{inner.name} in its body {function}: {reason}"
     if graph.gpu_kernels[op.name] is None:
+        platforms = kernels.platforms_of(op.info)
+        if platforms:
+            return f"{op.op_type} was exported for {', '.join(platforms)} only"
         return f"TensorFlow has no GPU kernel for {op.op_type}{_dtypes(op)}"
     return ""
 

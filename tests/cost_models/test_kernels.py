@@ -13,6 +13,8 @@ from cost_models.kernels import (
     gpu_kernel,
     has_cpu_kernel,
     known,
+    platforms_of,
+    prefers_cpu,
     snapshot,
 )
 from cost_models.op_info import OpInfo, TensorProperties
@@ -40,6 +42,30 @@ def test_dtypes_decide_whether_there_is_a_gpu_kernel():
     assert has_cpu_kernel(op("MatMul", "int32", "int32", T="int32"))
     assert gpu_kernel(op("StringJoin", "string", "string", N=2)) is None
     assert has_cpu_kernel(op("StringJoin", "string", "string", N=2))
+
+
+def test_the_kernel_of_highest_priority_decides_the_device():
+    """Iterators have kernels for both, of which TensorFlow takes the CPU's; FFTs the other way."""
+    get_next = op("IteratorGetNext", "resource", outputs=["float32"])
+    assert prefers_cpu(get_next)
+    assert gpu_kernel(get_next) is not None  # a graph may ask for a GPU all the same
+    assert not prefers_cpu(op("FFT", "complex64", outputs=["complex64"]))
+    assert not prefers_cpu(op("StringJoin", "string", "string", N=2))
+
+
+def test_a_module_runs_on_the_platforms_that_it_was_exported_for():
+    """An XLA module says them, in any case; one that says none runs anywhere."""
+    module = op("XlaCallModule", "float32", outputs=["float32"], platforms=("CPU",))
+    assert platforms_of(module) == ("CPU",)
+    assert gpu_kernel(module) is None
+    assert has_cpu_kernel(module)
+    for names in (("cuda",), ("ROCM", "TPU")):
+        other = op("XlaCallModule", "float32", outputs=["float32"], platforms=names)
+        assert gpu_kernel(other) == KernelMatch()
+        assert not has_cpu_kernel(other)
+    free = op("XlaCallModule", "float32", outputs=["float32"])
+    assert gpu_kernel(free) == KernelMatch()
+    assert has_cpu_kernel(free)
 
 
 def test_host_arguments_become_tensor_numbers():

@@ -51,6 +51,19 @@ def test_an_op_without_a_gpu_kernel_goes_to_the_cpu_with_its_group():
     assert "HashTableV2" in constraints.restrictions["t"].reason
 
 
+def test_iterators_stay_on_the_host():
+    """TensorFlow takes their CPU kernels; a device string of the graph is followed all the same."""
+    text = "i=IteratorV2 -> n=IteratorGetNext -> a"
+    groups, dtypes = [["i", "n"]], {"i": "resource"}
+    constraints = constrain(draw(text, groups=groups, dtypes=dtypes))
+    assert devices_of(constraints, "n") == ("CPU:0",)
+    assert devices_of(constraints, "a") == ("GPU:0", "GPU:1")
+    assert "prefers the CPU kernel" in constraints.restrictions["n"].reason
+    asked = {"i": "/gpu:1", "n": "/gpu:1"}
+    constraints = constrain(draw(text, groups=groups, dtypes=dtypes, devices=asked))
+    assert devices_of(constraints, "n") == ("GPU:1",)
+
+
 def test_the_kernel_depends_on_the_dtype():
     """MatMul on strings does not exist on a GPU; on floats it does."""
     constraints = constrain(draw("a -> b", dtypes={"b": "string"}))
