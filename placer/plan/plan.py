@@ -131,9 +131,22 @@ class Plan(Page):
     def make_device_function(self, *, missing: str = "warn") -> Callable[[Any], str]:
         """:attr:`device_function`; with ``missing="error"`` absent devices raise ``UsageError``.
 
-        Raises ``UsageError`` also if the plan does not follow every colocation hint of the graph:
-        TensorFlow puts hints over any device function.
+        Raises ``UsageError`` also for a plan that says more than devices (control edges, ops that
+        are computed again or swapped, a divided batch), and if it does not follow every colocation
+        hint of the graph: TensorFlow puts hints over any device function.
         """
+        division = self.model.get("division")
+        more = {
+            "control edges": len(self.control_edges),
+            "rewritten ops": len(self.rewriting.sources),
+            "parts of the batch": division["parts"] if division else 0,
+        }
+        said = ", ".join(f"{count:,} {what}" for what, count in more.items() if count)
+        if said:
+            raise UsageError(
+                f"the plan has {said}, which a device function cannot make: build the graph "
+                "without one and place it with placer.apply(graph, plan)"
+            )
         if self.hints_apart:
             raise UsageError(
                 f"the plan does not follow {self.hints_apart:,} colocation hints (_class) of the "

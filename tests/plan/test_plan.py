@@ -130,6 +130,19 @@ def test_tensorflow_places_ops_by_the_device_function(caplog):
     assert devices["a"].endswith("CPU:1")
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"control_edges": (("a", "b"),)}, "1 control edges"),
+        ({"model": {"division": {"parts": 4}}}, "4 parts of the batch"),
+    ],
+)
+def test_a_device_function_is_refused_where_a_plan_says_more_than_devices(changes, told):
+    """Order and copies cannot come from a function of one op; the message names what can."""
+    with pytest.raises(UsageError, match=rf"the plan has {told}.*placer\.apply"):
+        small_plan(**changes).device_function  # noqa: B018
+
+
 def test_a_plan_finds_its_model_from_any_folder(tmp_path, monkeypatch):
     """Paths are kept relative to the plan: it is read in another folder, and moved with its model;
     what is absolute or remote stays."""

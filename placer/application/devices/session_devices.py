@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from placer.application.devices.device_mapping import (
     own_mapping,
     process_mapping,
 )
+from placer.errors import UsageError
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,10 +50,12 @@ def session_mapping(devices: Iterable[str], missing: str = "warn") -> DeviceMapp
 def device_function(placement: Mapping[str, str], *, missing: str = "warn") -> Callable[[Any], str]:
     """A function from an op (anything with ``.name``) to the full name of its device.
 
-    Ops that ``placement`` does not know get ``""``.  Where devices of it are absent it gives those
-    that rehearse them, with a warning; where ``missing`` is ``"error"`` it raises
-    :class:`UsageError`.  A process without TensorFlow has no devices to look at: it gives the
-    planned ones.
+    Ops that ``placement`` does not know get ``""``: initialisers, summaries and savers are in no
+    plan.  Where they are far more than those that it knows, or have the names of planned ops in
+    another name scope, the graph is another program: :class:`UsageError`.  Where devices of it are
+    absent it gives those that rehearse them, with a warning; where ``missing`` is ``"error"`` it
+    raises :class:`UsageError`.  A process without TensorFlow has no devices to look at: it gives
+    the planned ones.
     """
     names = set(placement.values())
     if "tensorflow" in sys.modules:
@@ -59,4 +63,65 @@ def device_function(placement: Mapping[str, str], *, missing: str = "warn") -> C
         full_names = {name: mapping.stand_in(name) for name in names}
     else:
         full_names = {name: full_name(name) for name in names}
-    return lambda op: full_names.get(placement.get(op.name, ""), "")
+    graphs: weakref.WeakKeyDictionary[Any, _SeenGraph] = weakref.WeakKeyDictionary()
+
+    def device_of(op: Any) -> str:
+        device = full_names.get(placement.get(op.name, ""), "")
+        graph = getattr(op, "graph", None)
+        if graph is not None:
+            seen = graphs.setdefault(graph, _SeenGraph(placement))
+            seen.add(op.name, is_planned=bool(device))
+        return device
+
+    return device_of
+
+
+_FOREIGN_OPS = 64
+"""Ops of a graph that are neither planned nor belong to a planned one, before it is judged."""
+
+_FOREIGN_SHARE = 8
+"""So many of them for every planned one are another program."""
+
+
+class _SeenGraph:
+    """The ops of one graph that were built under a plan, counted."""
+
+    def __init__(self, placement: Mapping[str, str]) -> None:
+        self.placement = placement
+        self.planned = self.foreign = self.scoped = 0
+        self.scope = ""
+
+    def add(self, name: str, *, is_planned: bool) -> None:
+        """Counts an op.  Raises :class:`UsageError` once the graph is another program."""
+        if is_planned:
+            self.planned += 1
+            return
+        if self._belongs(name):
+            return
+        self.foreign += 1
+        inner = name
+        while "/" in inner and inner not in self.placement:
+            inner = inner.partition("/")[2]
+        if inner in self.placement:
+            self.scope, self.scoped = name.removesuffix(f"/{inner}"), self.scoped + 1
+        share = self.foreign > _FOREIGN_SHARE * self.planned
+        if not share or self.foreign < min(_FOREIGN_OPS, len(self.placement)):
+            return
+        reason = (
+            f"they are built under one more name scope, {self.scope!r}"
+            if self.scoped * 2 > self.foreign
+            else f"the last one is {name!r}"
+        )
+        raise UsageError(
+            f"the graph that is built is not the one that the plan was made for: {self.foreign:,} "
+            f"of its first {self.foreign + self.planned:,} ops are not in the plan, and {reason}; "
+            "build the planned graph first, under the same names, or make the plan for this one"
+        )
+
+    def _belongs(self, name: str) -> bool:
+        """Whether an op stands in the scope of a planned one, as initialisers do."""
+        while "/" in name:
+            name = name.rpartition("/")[0]
+            if name in self.placement:
+                return True
+        return False
