@@ -24,14 +24,15 @@ def count_examples(batch: Any) -> Any:
                 f"{getattr(tensor, 'name', tensor)} is a scalar and cannot be split along the "
                 "batch; take it in from outside the function"
             )
-    known = {t.shape[0] for t in tensors if t.shape.rank is not None and t.shape[0] is not None}
+    leading = (t.shape.as_list()[0] for t in tensors if t.shape.rank is not None)
+    known = {size for size in leading if size is not None}
     if len(known) > 1:
         raise UsageError(
             f"the tensors of the batch have {' and '.join(map(str, sorted(known)))} examples; "
             "all need the same number"
         )
     if known:
-        return known.pop()
+        return int(known.pop())
     first = tensors[0]
     if isinstance(first, tf.SparseTensor):
         return tf.cast(first.dense_shape[0], tf.int32)

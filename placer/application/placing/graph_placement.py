@@ -14,6 +14,7 @@ from placer.application.placing.control_flow_placement import BodyPlacer, input_
 from placer.application.placing.mismatch import describe_mismatch
 from placer.errors import UsageError
 from placer.extraction.graph_defs.added_control import add_control, added_control
+from placer.extraction.graph_defs.fingerprint import fingerprint_of
 from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
@@ -27,6 +28,7 @@ from placer.extraction.graph_defs.rewritten_nodes import rewrite_nodes
 from placer.files import replaced
 from placer.graph.op_types import CONTROL_FLOW
 from placer.graph.rewriting import Rewriting
+from placer.graph.tensor_names import data_inputs
 
 
 def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str, str]:
@@ -47,10 +49,55 @@ def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str
 def planned_program(program: FlatProgram, plan: Any) -> FlatProgram:
     """``program`` as ``plan`` rewrites it, with its control edges.
 
-    Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it.
+    Of a graph that was built under the plan's device function, the ops that stand for devices are
+    left out.  Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it.
     """
+    if plan.placement and plan.model.get("fingerprint", "") != program.fingerprint:
+        program = without_device_groups(program, plan.placement)
     check_fingerprint(program, plan)
     return with_control_edges(rewrite_program(program, plan.rewriting), plan.control_edges)
+
+
+def without_device_groups(program: FlatProgram, placement: Mapping[str, str]) -> FlatProgram:
+    """``program`` without the ``NoOp`` ops that ``placement`` does not know: who waits for one
+    waits for what it waits for.
+
+    ``tf.group`` makes one for every device on which its ops are, none where that is one device.
+    """
+    groups = {
+        node.name: node
+        for node in program.graph_def.node
+        if node.op == "NoOp" and node.name not in placement
+    }
+    if not groups or not groups.keys().isdisjoint(program.targets):
+        return program
+
+    def waited(reference: str) -> Iterator[str]:
+        group = groups.get(reference.removeprefix("^"))
+        if group is None or not reference.startswith("^"):
+            yield reference
+            return
+        for inner in group.input:
+            yield from waited(inner)
+
+    graph_def = type(program.graph_def)(versions=program.graph_def.versions)
+    graph_def.library.CopyFrom(program.graph_def.library)
+    for node in program.graph_def.node:
+        if node.name not in groups:
+            kept = graph_def.node.add()
+            kept.CopyFrom(node)
+            data = data_inputs(node.input)
+            if len(data) < len(node.input):
+                waits = (found for name in node.input[len(data) :] for found in waited(name))
+                kept.input[:] = [*data, *dict.fromkeys(waits)]
+    found = replace(
+        program,
+        graph_def=graph_def,
+        contents=NO_CONTENTS,
+        origins={name: o for name, o in program.origins.items() if name not in groups},
+        call_path={name: p for name, p in program.call_path.items() if name not in groups},
+    )
+    return replace(found, fingerprint=fingerprint_of(found))
 
 
 def rewritten_alike(whole: FlatProgram, program: FlatProgram) -> FlatProgram:

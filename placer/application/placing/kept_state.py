@@ -7,7 +7,7 @@ and a saver's ops read and write the variables.  Nothing that is fetched needs t
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.flat_nodes import hinted_ops
-from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.program import FlatProgram, RawProgram
 from placer.extraction.reading.companions import touched_handles
 from placer.extraction.reading.loading import flatten, read_program
 from placer.extraction.reading.sinks import Dependencies, saving_functions, state_ops
@@ -44,7 +44,15 @@ def with_state(
     """
     raw = read_program(source, choice)
     graph = Dependencies(name_nodes(raw.graph_def.node), saving_functions(raw.graph_def.library))
-    kept = dict.fromkeys((*state_ops(graph), *_named_ops(source, graph)))
+    return with_ops((*state_ops(graph), *_named_ops(source, graph)), raw, program, placement)
+
+
+def with_ops(
+    ops: Iterable[str], raw: RawProgram, program: FlatProgram, placement: Mapping[str, str]
+) -> tuple[FlatProgram, Mapping[str, str]]:
+    """``program``, flattened out of ``raw``, with other ``ops`` of its graph and all that these
+    need, and a placement for all of it as in :func:`with_state`."""
+    kept = dict.fromkeys(ops)
     if not kept:
         return program, placement
     whole = flatten(replace(raw, targets=(*raw.targets, *kept)))

@@ -24,6 +24,7 @@ from placer.application.devices.graph_optimisers import (
 )
 from placer.application.running.cluster_runs import local_master
 from placer.application.running.generated_inputs import Array, stand_in_weights
+from placer.application.running.graph_starts import GraphStart, started
 from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
 from placer.extraction.reading.saved_functions import find_function
@@ -61,7 +62,8 @@ class RunRequest:
     ``inputs`` arrays by signature key or, for a session, by tensor name.  ``fetches``, (key,
     tensor), and ``targets`` are those of the unplaced and of the placed graph.  The placed program
     runs on the devices of ``mapping``.  ``folder`` is the model's, whose program may do nothing
-    but compute; ``None`` where it may do what it does.
+    but compute; ``None`` where it may do what it does.  ``start`` is what a graph needs beside its
+    step.
     """
 
     kind: str
@@ -74,6 +76,7 @@ class RunRequest:
     mapping: DeviceMapping = field(default_factory=DeviceMapping)
     options: RunOptions = field(default_factory=RunOptions)
     folder: str | None = None
+    start: GraphStart = field(default_factory=GraphStart)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,7 +294,9 @@ def open_session(request: RunRequest, which: int) -> Iterator[tuple[Any, tuple[s
         else:
             v1.saved_model.load(session, list(request.tags), str(path))
         stored = request.kind != "graph" and _has_weights(path)
-        yield session, () if stored else invent_state(session, session.graph)
+        notes = () if stored else invent_state(session, session.graph)
+        with started(session, session.graph, request.start):
+            yield session, notes
 
 
 def run_session(request: RunRequest, which: int) -> Run:

@@ -39,7 +39,7 @@ def check_program(request: RunRequest, which: int) -> None:
     message = read_source(path, as_written=True)
     ends = [*(tensor for _, tensor in request.fetches[which]), *request.targets[which]]
     if request.kind == "graph":
-        graph_def, starts = message, [graph_start(ends, request.inputs)]
+        graph_def, starts = message, [graph_start([*ends, *request.start.ops], request.inputs)]
     else:
         meta_graph = choose_meta_graph(message, path, ",".join(request.tags))
         graph_def = meta_graph.graph_def

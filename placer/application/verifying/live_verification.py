@@ -51,8 +51,13 @@ from placer.application.running.program_runs import (
 )
 from placer.application.verifying.judgement import Subject, judge
 from placer.application.verifying.memory_rehearsal import rehearse_live
+from placer.application.verifying.model_files import seed_random_ops
 from placer.application.verifying.partition_graphs import runtime_names
-from placer.application.verifying.verification_process import Runs, run_in_child
+from placer.application.verifying.verification_process import (
+    Runs,
+    run_in_child,
+    with_seed_note,
+)
 from placer.application.verifying.verification_result import Verification
 from placer.errors import PlacerError, UsageError
 from placer.extraction.division.dividing import planned
@@ -136,15 +141,17 @@ def _runs_here(mapping: DeviceMapping, stuck: Sequence[str], options: RunOptions
     return True
 
 
-def _graph_defs(program: FlatProgram, plan: Any, mapping: DeviceMapping) -> tuple[Any, Any]:
-    """The flat graph without devices, and placed on the devices of the run."""
+def _graph_defs(program: FlatProgram, plan: Any, mapping: DeviceMapping) -> tuple[Any, Any, int]:
+    """The flat graph without devices, and placed on the devices of the run; how many random ops
+    got a seed in both, so that two runs can be compared."""
     source = program.graph_def if plan is None else place_graph_def(program, plan.placement)
     unplaced, placed = type(source)(), type(source)()
     unplaced.CopyFrom(_whole(program).graph_def)
     placed.CopyFrom(source)
+    seeded = [seed_random_ops(graph_def) for graph_def in (unplaced, placed)]
     map_graph_devices(unplaced, lambda _: "")
     map_graph_devices(placed, mapping.stand_in)
-    return unplaced, placed
+    return unplaced, placed, seeded[1]
 
 
 def _whole(program: FlatProgram) -> FlatProgram:
@@ -162,14 +169,14 @@ def _run_here(
 ) -> Runs:
     """Both runs in this process, from the same values of the variables, which are put back."""
     program = subject.program
-    unplaced_graph, placed_graph = _graph_defs(
+    unplaced_graph, placed_graph, seeded = _graph_defs(
         program, subject.plan if given is None else given.plan, mapping
     )
     captures = program.captures if given is None else given.captures
     moved = () if given is None else given.moved
     ends, keys = find_ends(program), [key for key, _ in program.outputs]
     fresh = build_function(placed_graph, ends, captures)
-    if program.chosen_outputs:
+    if program.chosen_outputs or seeded:
         original = build_function(unplaced_graph, find_ends(_whole(program)), program.captures)
     originals = list(
         {id(v.handle): v for v in (*original.variables, *(m.original for m in moved))}.values()
@@ -183,7 +190,7 @@ def _run_here(
         constants = hardware_like_constants() if mapping.rehearsed else nullcontext()
         with constants, soft_placement(not strict):
             placed = run_flat(fresh, values, keys, optimised=options.optimised)
-    return Runs(unplaced.outputs, placed)
+    return with_seed_note(Runs(unplaced.outputs, placed), seeded)
 
 
 def _run_elsewhere(
@@ -206,6 +213,7 @@ def _run_elsewhere(
         captures = capture_values(given.captures, given.variables, devices)
     nowhere = {name: replace(value, device="") for name, value in captures.items()}
     # the function, unplaced and placed
+    *graph_defs, seeded = _graph_defs(program, plan, mapping)
     unplaced, placed = (
         PortableFunction(
             graph_def=graph_def,
@@ -216,7 +224,7 @@ def _run_elsewhere(
         )
         for which, graph_def, held in zip(
             (_whole(program), program),
-            _graph_defs(program, plan, mapping),
+            graph_defs,
             (nowhere, captures),
             strict=True,
         )
@@ -227,4 +235,4 @@ def _run_elsewhere(
         mapping=mapping,
         options=options,
     )
-    return run_in_child(request)
+    return with_seed_note(run_in_child(request), seeded)

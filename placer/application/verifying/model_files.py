@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from placer.application.placing.graph_placement import (
     planned_program,
     rewrite_program,
     with_control_edges,
+    without_device_groups,
 )
+from placer.application.placing.kept_state import with_ops
 from placer.application.placing.saved_model import (
     complete_program,
     map_devices,
@@ -24,6 +27,7 @@ from placer.application.placing.saved_model import (
     write_saved_model,
 )
 from placer.application.running.generated_inputs import Array
+from placer.application.running.graph_starts import GraphStart, find_start
 from placer.application.running.program_runs import RunRequest
 from placer.application.verifying.judgement import Subject
 from placer.application.verifying.partition_graphs import RuntimeNames, runtime_names
@@ -35,6 +39,7 @@ from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.graph_defs.rewritten_nodes import is_rewritten
 from placer.extraction.reading.loading import flatten, read_program
 from placer.extraction.reading.signatures import choose_meta_graph
+from placer.graph.op_types import PLACEHOLDERS
 from placer.graph.tensor_names import data_inputs, full_tensor, op_of
 
 _SEEDS = ("seed", "seed2")
@@ -44,19 +49,23 @@ class ModelFile:
     """A SavedModel or GraphDef and the plan to hold it against (``None``: its own devices).
 
     ``seeded`` random ops had no seed and run with one here.  With a plan, ``raw`` and ``message``
-    are the model before a plan rewrote it, ``written`` is its message as it is.
+    are the model before a plan rewrote it, ``written`` is its message as it is.  ``flat`` runs the
+    flat graph in a session, with made-up weights, in place of what TensorFlow loads.
     Raises :class:`UsageError` if the plan was made for another model.
     """
 
-    def __init__(self, path: Path, plan: Any, choice: ProgramChoice) -> None:
+    def __init__(self, path: Path, plan: Any, choice: ProgramChoice, *, flat: bool = False) -> None:
         self.path = path
+        self.flat = flat
         self.plan = plan
         self.raw = read_program(path, choice, as_written=plan is None)
         self.program = planned(flatten(self.raw), plan)
-        is_placed = all(node.device for node in self.program.graph_def.node)
-        self.applied = plan is not None and not is_placed
+        placed = self.program
         if plan is not None:
+            placed = without_device_groups(placed, plan.placement)
             self.program = planned_program(self.program, plan)
+        is_placed = all(node.device for node in placed.graph_def.node)
+        self.applied = plan is not None and not is_placed
         self.message = read_source(path, as_written=plan is None)
         written = read_source(path, as_written=True)
         self.written = written if is_rewritten(self._graph_def(written)) else self.message
@@ -68,6 +77,7 @@ class ModelFile:
         if count:
             seeded = divided(flatten(self.raw), self.program.division)
             if self.plan is not None:
+                seeded = without_device_groups(seeded, self.plan.placement)
                 seeded = rewrite_program(seeded, self.plan.rewriting)
                 seeded = with_control_edges(seeded, self.plan.control_edges)
             self.program = replace(seeded, fingerprint=self.program.fingerprint)
@@ -97,17 +107,36 @@ class ModelFile:
         """Whether it is a SavedModel, of any age."""
         return self.program.source_format == "saved_model"
 
+    @cached_property
+    def start(self) -> GraphStart:
+        """What a graph needs beside its step."""
+        if self.is_saved_model:
+            return GraphStart()
+        return find_start(self.raw.graph_def.node, (n.name for n in self.program.graph_def.node))
+
+    @cached_property
+    def unread(self) -> frozenset[str]:
+        """The placeholders of the file that its program does not read, such as labels."""
+        named = {node.name for node in self.raw.graph_def.node if node.op in PLACEHOLDERS}
+        return frozenset(named - {item.key for item in self.program.inputs})
+
     def _meta_graph(self, saved_model: Any) -> Any:
         return choose_meta_graph(saved_model, self.path, ",".join(self.program.tags))
 
     @property
     def is_eager(self) -> bool:
         """Whether it is a TensorFlow 2 SavedModel, which is called and not run in a session."""
-        return self.is_saved_model and bool(self._meta_graph(self.message).object_graph_def.nodes)
+        objects = self.loads and self._meta_graph(self.message).object_graph_def.nodes
+        return bool(objects)
+
+    @property
+    def loads(self) -> bool:
+        """Whether TensorFlow loads it as a SavedModel, of any age."""
+        return self.is_saved_model and not self.flat
 
     @property
     def _kind(self) -> str:
-        if not self.is_saved_model:
+        if not self.loads:
             return "graph"
         return "saved_model" if self.is_eager else "saved_model_session"
 
@@ -123,7 +152,7 @@ class ModelFile:
     def _write(
         self, target: Path, written: Any, translate: Callable[[str], str], *, place: bool
     ) -> None:
-        if self.is_saved_model:
+        if self.loads:
             message = copied(written)
             meta_graph = self._meta_graph(message)
             if place:
@@ -132,7 +161,13 @@ class ModelFile:
             write_saved_model(self.path, message, target, bring=soft_link)
             return
         if place:
-            graph_def = place_graph_def(self.program, self.plan.placement)
+            ops = self.start.ops
+            whole = with_ops(ops, self.raw, self.program, self.plan.placement)
+            graph_def = place_graph_def(*whole)
+        elif self.flat:
+            is_unplaced = written is self.message
+            program = (self.program.whole if is_unplaced else None) or self.program
+            graph_def = copied(program.graph_def)
         else:
             is_raw = written is self.message
             graph_def = copied(self.raw.graph_def if is_raw else self._graph_def(written))
@@ -143,12 +178,15 @@ class ModelFile:
         """The request to run the two copies in ``folder``."""
         eager = self.is_eager
         tensors = {item.key: item.tensor for item in self.program.inputs}
-        flat = self.is_saved_model or not self.applied
+        flat = self.loads or not self.applied
         # sinks that are left over run in both copies, and are fetched from neither
         fetched = {key for key, _ in self.program.outputs}
         fetches = tuple((key, t) for key, t in self.raw.outputs if key in fetched)
         left_over = (op_of(t) for key, t in self.raw.outputs if key not in fetched)
         targets = (*self.raw.targets, *dict.fromkeys(left_over))
+        if self.flat:
+            whole = self.program.whole or self.program
+            fetches, targets = whole.outputs, whole.targets
         return RunRequest(
             kind=self._kind,
             programs=(str(folder / "unplaced"), str(folder / "placed")),
@@ -157,6 +195,7 @@ class ModelFile:
             signature=self.program.signature,
             fetches=(fetches, fetches if flat else self.program.outputs),
             targets=(targets, targets if flat else self.program.targets),
+            start=self.start,
         )
 
     def _runtime_names(self) -> RuntimeNames:

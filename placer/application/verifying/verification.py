@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +15,32 @@ from tensorflow.python.framework import func_graph, ops
 from placer.application.devices.device_mapping import HOST, own_mapping, process_mapping
 from placer.application.placing.placed_function import PlacedFunction
 from placer.application.running.cluster_runs import SESSION_HOST, read_addresses, require_tasks
-from placer.application.running.generated_inputs import Given, guesses, input_values
+from placer.application.running.generated_inputs import Given, guesses, input_values, made_up_texts
 from placer.application.running.program_runs import RunOptions
 from placer.application.verifying.judgement import judge
 from placer.application.verifying.live_verification import verify_live
 from placer.application.verifying.memory_rehearsal import rehearse_file
 from placer.application.verifying.model_files import ModelFile
-from placer.application.verifying.verification_process import run_in_child
+from placer.application.verifying.verification_process import run_in_child, with_seed_note
 from placer.application.verifying.verification_result import Verification
 from placer.errors import ModelError, UsageError
-from placer.extraction.extraction import choice_of
+from placer.extraction.extraction import ProgramChoice, choice_of
 from placer.extraction.files.model_paths import require_own_paths
+from placer.extraction.graph_defs.protobufs import live_graph_def
 from placer.extraction.process.local_models import local_model
 from placer.graph.program_source import Bindings
 from placer.plan.plan import Plan
 from placer.simulation.building import build_libraries
 
 TIME_LIMIT_SECONDS = 600.0
+
+_UNREGISTERED = "has not been registered"
+"""What TensorFlow says of a SavedModel whose objects are of types that other packages register."""
+
+_FLAT = (
+    "tf.saved_model.load lacks a type that the model's objects have, which another package "
+    "registers: the graph of the signature was run in a session, as TensorFlow Serving does"
+)
 
 
 def verify(
@@ -116,7 +126,7 @@ def _as_graph_def(source: Any) -> Any | None:
     if isinstance(source, graph_pb2.GraphDef):
         return source
     if isinstance(source, ops.Graph) and not isinstance(source, func_graph.FuncGraph):
-        return source.as_graph_def()
+        return live_graph_def(source)
     return None
 
 
@@ -137,6 +147,8 @@ def _verify_file(
     else:
         mapping = process_mapping(wanted, on_hardware=options.on_hardware)
     bindings: Bindings = {} if model.plan is None else model.plan.bindings
+    if isinstance(inputs, Mapping):
+        inputs = {key: value for key, value in inputs.items() if key not in model.unread}
     values = input_values(model.program, inputs, bindings, options.seed)
     with tempfile.TemporaryDirectory(prefix="placer-models-") as name:
         copies = Path(name)
@@ -149,15 +161,31 @@ def _verify_file(
         try:
             runs = run_in_child(request)
         except ModelError as error:
+            if _UNREGISTERED in str(error) and model.is_eager:
+                choice = ProgramChoice(
+                    tag_set=",".join(model.program.tags),
+                    signature=model.program.signature,
+                    outputs=model.program.chosen_outputs or None,
+                )
+                flat = ModelFile(model.path, model.plan, choice, flat=True)
+                return _verify_file(flat, inputs, options, folder=folder)
+            advice = ""
             if guessed := guesses(model.program, inputs, bindings):
-                raise ModelError(
-                    f"{error}\nInputs of unknown shape were made up ({guessed}): give them with "
+                advice += (
+                    f"\nInputs of unknown shape were made up ({guessed}): give them with "
                     "--inputs, or bind them with --shape when placing"
-                ) from error
+                )
+            if texts := made_up_texts(model.program, inputs):
+                advice += (
+                    f"\nStrings were made up ({texts}): if the model expects pictures, texts of a "
+                    "kind or messages, give some with --inputs FILE.npz (or .tfrecord, .jsonl)"
+                )
+            if advice:
+                raise ModelError(f"{error}{advice}") from error
             raise
-    if model.seeded:
-        note = f"{model.seeded} random ops have no seed; they ran with one, so that runs compare"
-        placed = replace(runs.placed, notes=(*runs.placed.notes, note))
+    runs = with_seed_note(runs, model.seeded)
+    if model.flat:
+        placed = replace(runs.placed, notes=(*runs.placed.notes, _FLAT))
         runs = runs._replace(placed=placed)
     found = judge(subject, mapping, runs, optimised=options.optimised)
     if options.memory and model.plan is not None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from placer.application.devices.device_mapping import configure_logical_cpus
@@ -38,6 +39,14 @@ class Runs(NamedTuple):
     placed: Run
 
 
+def with_seed_note(runs: Runs, seeded: int) -> Runs:
+    """``runs`` with a note of the random ops that got a seed, if there are any."""
+    if not seeded:
+        return runs
+    note = f"{seeded} random ops have no seed; they ran with one, so that runs compare"
+    return runs._replace(placed=replace(runs.placed, notes=(*runs.placed.notes, note)))
+
+
 def run_in_child(request: RunRequest) -> Runs:
     """Both runs of ``request``, in a fresh process.
 
@@ -48,25 +57,27 @@ def run_in_child(request: RunRequest) -> Runs:
     limit = request.options.time_limit_seconds
     outcome = run_task(f"{__name__}:execute", request, limit, _environment(request))
     if outcome.ending is Ending.LATE:
-        raise _too_slow(outcome.answer == _UNPLACED_RAN, limit)
+        raise _too_slow(outcome.answer == _UNPLACED_RAN, limit, request.start.waits)
     if outcome.ending is Ending.DIED:
         raise VerificationError(f"the run died: {outcome.reason}")
     found: Runs = outcome.answer
     return found
 
 
-def _too_slow(unplaced_ended: bool, time_limit_seconds: float) -> PlacerError:
-    """Returns the error for a run that was stopped at the time limit."""
+def _too_slow(unplaced_ended: bool, time_limit_seconds: float, waits: Sequence[str]) -> PlacerError:
+    """Returns the error for a run that was stopped at the time limit; ``waits`` are its ops that
+    wait for what others give."""
+    reason = "it is slow, or waits for what never comes"
+    if waits:
+        reason += f" (at {', '.join(waits[:3])})"
     if unplaced_ended:
         return VerificationError(
             f"the model ran without the placement, but with it both runs together did not end "
-            f"within {time_limit_seconds:g} s: it is slow, or waits for what never comes; "
-            f"give it longer with --time-limit"
+            f"within {time_limit_seconds:g} s: {reason}; give it longer with --time-limit"
         )
     return ModelError(
         f"the model did not run to its end within {time_limit_seconds:g} s even without a "
-        f"placement: it is slow, or waits for what never comes (an empty queue); give it longer "
-        f"with --time-limit, or smaller --inputs"
+        f"placement: {reason}; give it longer with --time-limit, or smaller --inputs"
     )
 
 

@@ -13,7 +13,7 @@ from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.node_checks import check_references
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import RawProgram
-from placer.extraction.graph_defs.protobufs import copied
+from placer.extraction.graph_defs.protobufs import copied, live_graph_def
 from placer.extraction.graph_defs.rewritten_nodes import is_rewritten, remove_rewriting
 from placer.extraction.graph_defs.tensorflow_core import import_core
 from placer.extraction.reading.signatures import choose_outputs, read_meta_graph
@@ -115,4 +115,5 @@ def read_live_graph_def(
 
 def read_graph(graph: Any, outputs: Sequence[str] | None) -> RawProgram:
     """The program of a ``tf.Graph``: what ``outputs`` need, by default all sinks."""
-    return read_live_graph_def(graph.as_graph_def(), outputs, source_format="graph")
+    graph_def = live_graph_def(graph, add_shapes=True)  # what set_shape says is nowhere else
+    return read_live_graph_def(graph_def, outputs, source_format="graph")

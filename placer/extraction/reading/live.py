@@ -7,7 +7,7 @@ from typing import Any
 
 from placer.errors import ModelError, UsageError
 from placer.extraction.graph_defs.program import ProgramInput, RawProgram
-from placer.extraction.graph_defs.protobufs import dtype_name
+from placer.extraction.graph_defs.protobufs import dtype_name, live_graph_def
 from placer.extraction.input_formats import unreadable
 from placer.extraction.reading.composite_inputs import label_by_specs
 from placer.extraction.reading.saved_functions import output_keys
@@ -151,7 +151,7 @@ def _read_func_graph(
     names: dict[int, str] | None = None,
     input_names: Sequence[str | None] = (),
 ) -> RawProgram:
-    graph_def = graph.as_graph_def(add_shapes=True)
+    graph_def = live_graph_def(graph, add_shapes=True)
     new_names = _stable_names(graph)
     for node in graph_def.node if new_names else ():
         node.name = new_names.get(node.name, node.name)

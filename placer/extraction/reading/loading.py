@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cost_models.op_info import Shape
 from placer.errors import ModelError
 from placer.extraction.division.dividing import divided
 from placer.extraction.division.division import Division
@@ -20,6 +21,7 @@ from placer.extraction.graph_defs.node_checks import check_nodes
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import (
+    PRODUCER_WITH_SCALAR_PLACEHOLDERS,
     NodeDef,
     copied,
     dtype_name,
@@ -202,11 +204,20 @@ def _placeholders(graph_def: Any, captures: Any) -> list[ProgramInput]:
             key=node.name,
             tensor=f"{node.name}:0",
             dtype=dtype_name(attribute(node.attr, "dtype").type),
-            shape=shape_of(node.attr["shape"].shape) if "shape" in node.attr else None,
+            shape=_placeholder_shape(node, graph_def.versions.producer),
         )
         for node in graph_def.node
         if node.op in PLACEHOLDERS and node.name not in captures
     ]
+
+
+def _placeholder_shape(node: Any, producer: int) -> Shape:
+    """The declared shape; files of old producers write an unknown one as they write a scalar."""
+    if "shape" not in node.attr:
+        return None
+    shape = shape_of(node.attr["shape"].shape)
+    is_open = node.op == "Placeholder" and producer < PRODUCER_WITH_SCALAR_PLACEHOLDERS
+    return None if shape == () and is_open else shape
 
 
 def _warnings(inlined: InlinedGraph) -> list[Warning_]:

@@ -19,6 +19,7 @@ from placer.graph.op_types import (
     CALLS,
     ENTERS,
     HANDLES,
+    ITERATOR_INITIALISERS,
     PLACEHOLDERS,
     READ_VARIABLE,
     SAVERS,
@@ -121,7 +122,7 @@ class Dependencies:
         if name not in self.nodes:
             return False
         op = self.nodes[name].op
-        if op in TABLE_INITIALISERS or op in _STATUS:
+        if op in TABLE_INITIALISERS or op in ITERATOR_INITIALISERS or op in _STATUS:
             return True
         if op in ASSIGNS:
             bits = self.above.get(self.inputs[name][1], _FED_OR_STATE)

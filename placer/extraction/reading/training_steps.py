@@ -41,6 +41,7 @@ def trace_step(
     memory and cannot be run."""
     import tensorflow as tf
 
+    refuse_distributed(model)
     if not getattr(model, "compiled", False) and name != "predict_step":
         raise UsageError(
             f"the Keras model {model.name!r} is not compiled: call model.compile(optimizer, loss)"
@@ -66,6 +67,19 @@ def trace_step(
     # a trace does not keep its variables alive
     function.model, function.step, function.optimizer = model, step, own
     return function
+
+
+def refuse_distributed(model: Any) -> None:
+    """Raises :class:`UsageError` for a model of a ``tf.distribute`` strategy with replicas."""
+    strategy = getattr(model, "distribute_strategy", None)
+    replicas = getattr(strategy, "num_replicas_in_sync", 1)
+    if replicas > 1:
+        raise UsageError(
+            f"the Keras model {model.name!r} was built under {type(strategy).__name__}, which "
+            f"already divides every batch among {replicas} replicas with variables of their own: "
+            "build it outside of the strategy's scope, and placer.auto divides the batch where "
+            "that pays"
+        )
 
 
 def model_specs(model: Any) -> Any:

@@ -1,0 +1,172 @@
+"""What a graph needs before its step, and beside it: tables and iterators that are initialised,
+queues that are filled.
+
+A GraphDef names none of it, and in a MetaGraphDef only some is in a collection.  It follows from
+the graph: of every table, iterator or queue that the step uses, the ops that fill it.  Those that
+need a value which is fed, or a checkpoint, are left out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from placer.graph.op_types import (
+    ITERATOR_INITIALISERS,
+    PLACEHOLDERS,
+    RESTORES,
+    TABLE_INITIALISERS,
+)
+from placer.graph.tensor_names import op_of, source_of
+
+_ENQUEUES = frozenset({"QueueEnqueue", "QueueEnqueueMany", "QueueEnqueueV2", "QueueEnqueueManyV2"})
+_DEQUEUES = frozenset(
+    {"QueueDequeue", "QueueDequeueMany", "QueueDequeueUpTo"}
+    | {"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"}
+)
+_INITIALISERS = TABLE_INITIALISERS | ITERATOR_INITIALISERS
+_NOT_ALONE = PLACEHOLDERS | RESTORES
+_SECONDS_TO_END = 10.0
+"""Seconds that threads get to end once their queues are closed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphStart:
+    """Ops of the main graph: ``initialisers`` run once, in this order; each of ``enqueues`` again
+    and again, from a thread of its own.  ``waits`` are the ops of the step that wait for what
+    others give, with their types."""
+
+    initialisers: tuple[str, ...] = ()
+    enqueues: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """All that runs beside the step."""
+        return (*self.initialisers, *self.enqueues)
+
+
+def find_start(nodes: Iterable[Any], used: Iterable[str]) -> GraphStart:
+    """What the ops ``used`` of a graph need, out of its ``nodes``."""
+    by_name = {node.name: node for node in nodes}
+    fillers: dict[str, list[str]] = {}
+    for name, node in by_name.items():
+        if node.op in _INITIALISERS or node.op in _ENQUEUES:
+            # MakeIterator has its iterator last, the others what they fill first
+            end = -1 if node.op == "MakeIterator" else 0
+            fillers.setdefault(_owner(node.input[end], by_name), []).append(name)
+    reached: set[str] = set()
+    found: dict[str, None] = {}
+    pending = [name for name in used if name in by_name]
+    while pending:
+        name = pending.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        pending += [source for source in map(source_of, by_name[name].input) if source in by_name]
+        for filler in fillers.get(name, ()):
+            if filler not in found and _runs_alone(filler, by_name):
+                found[filler] = None
+                pending.append(filler)
+    return GraphStart(
+        initialisers=tuple(
+            name for name in by_name if name in found and _initialises(by_name[name])
+        ),
+        enqueues=tuple(name for name in found if not _initialises(by_name[name])),
+        waits=tuple(
+            f"{name} ({by_name[name].op})"
+            for name in sorted(reached)
+            if by_name[name].op in _DEQUEUES
+        ),
+    )
+
+
+def _initialises(node: Any) -> bool:
+    return node.op in _INITIALISERS
+
+
+def _owner(tensor: str, nodes: Mapping[str, Any]) -> str:
+    """The op that a handle comes from."""
+    name = op_of(tensor)
+    while name in nodes and nodes[name].op == "Identity":
+        name = op_of(nodes[name].input[0])
+    return name
+
+
+def _runs_alone(name: str, nodes: Mapping[str, Any]) -> bool:
+    """Whether an op needs nothing that is fed or restored."""
+    pending, seen = [name], {name}
+    while pending:
+        node = nodes[pending.pop()]
+        if node.op in _NOT_ALONE:
+            return False
+        new = {source for source in map(source_of, node.input) if source in nodes} - seen
+        seen |= new
+        pending += new
+    return True
+
+
+@contextmanager
+def started(session: Any, graph: Any, start: GraphStart) -> Iterator[None]:
+    """Initialises tables and iterators, and fills queues for as long as the block lasts.
+
+    An error of a thread that fills a queue is raised once the block has ended in one.
+    """
+    # tables that other initialisers look things up in come first in the graph
+    for name in start.initialisers:
+        session.run(graph.get_operation_by_name(name))
+    if not start.enqueues:
+        yield
+        return
+    enqueues = [graph.get_operation_by_name(name) for name in start.enqueues]
+    with graph.as_default():
+        closes = [_close(op.inputs[0], cancel=False) for op in enqueues]
+        cancels = [_close(op.inputs[0], cancel=True) for op in enqueues]
+    failures: list[Exception] = []
+    threads = [
+        threading.Thread(target=_fill, args=(session, op, close, failures), daemon=True)
+        for op, close in zip(enqueues, closes, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    except Exception as error:
+        if failures:
+            raise failures[0] from error
+        raise
+    finally:
+        for cancel in cancels:
+            with suppress(Exception):
+                session.run(cancel)
+        for thread in threads:
+            thread.join(_SECONDS_TO_END)
+
+
+def _close(queue: Any, *, cancel: bool) -> Any:
+    """An op that closes a queue: who waits for elements learns that none come."""
+    import tensorflow as tf
+
+    if queue.dtype == tf.resource:
+        return tf.raw_ops.QueueCloseV2(handle=queue, cancel_pending_enqueues=cancel)
+    return tf.raw_ops.QueueClose(handle=queue, cancel_pending_enqueues=cancel)
+
+
+def _fill(session: Any, enqueue: Any, close: Any, failures: list[Exception]) -> None:
+    """Enqueues until the queue is closed, or there is nothing more."""
+    import tensorflow as tf
+
+    try:
+        while True:
+            session.run(enqueue)
+    except tf.errors.OutOfRangeError:
+        pass
+    except tf.errors.CancelledError:
+        return
+    except Exception as error:  # told to who waits, as TensorFlow's coordinators do
+        failures.append(error)
+    with suppress(Exception):
+        session.run(close)
