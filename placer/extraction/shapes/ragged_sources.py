@@ -52,6 +52,12 @@ class RaggedSource:
             return True
         return self.kind == _SPLIT and name in self.op.split("/")
 
+    def may_be_called(self, name: str) -> bool:
+        """Whether it is in a scope that only a number tells from ``name``: a trace may give a layer
+        a scope such as ``text_vectorization_1``."""
+        scopes = (part.rstrip("0123456789").removesuffix("_") for part in self.op.split("/"))
+        return self.kind == _SPLIT and name in scopes
+
     def shapes(self, rows: int | None, length: int) -> dict[int, tuple[int, ...]]:
         """The shapes of its outputs by number; ``rows`` is ``None`` for a single example."""
         count = length if rows is None else rows * length
@@ -116,6 +122,7 @@ def bind_sources(
         if name in known:
             continue
         called = [source for source in sources if source.is_called(name)]
+        called = called or [source for source in sources if source.may_be_called(name)]
         if not called:
             there = ", ".join([*known, *dict.fromkeys(source.name for source in sources)])
             raise UsageError(

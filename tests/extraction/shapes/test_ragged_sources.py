@@ -116,6 +116,11 @@ def text_graph():
 def test_words_of_a_text_are_bound_by_the_scope_that_splits_it():
     """What is padded has as many rows as there are texts; an id for every word."""
     found = extract(text_graph(), batch_size=ROWS, ragged={"vectorise": (None, WORDS)})
+    numbered = RaggedSource(
+        name="t_1", op="m/t_1/StringSplitV2", kind="split", tensor="", outputs=()
+    )
+    assert not numbered.is_called("t")
+    assert numbered.may_be_called("t")
     assert found.unknown == ()
     assert shapes_of(found, "padded", "ids") == [(ROWS, 4), (ROWS * WORDS,)]
 
