@@ -120,7 +120,7 @@ class Plan(Page):
     @property
     def device_function(self) -> Callable[[Any], str]:
         """A function from an op (anything with ``.name``) to its full device string, for
-        ``tf.compat.v1.device``; ops the plan does not know get ``""``.
+        ``tf.compat.v1.device``; ops the plan does not know keep what they ask for.
 
         Where the plan's GPUs are absent it rehearses, with a warning; see
         :func:`placer.application.devices.session_devices.device_function`.  Raises what

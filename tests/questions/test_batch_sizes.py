@@ -7,6 +7,7 @@ import io
 
 import pytest
 
+from placer.errors import UsageError
 from placer.pipeline.pipeline import place, report
 from placer.questions.batch_sizes import sweep
 from placer.rendering.text.sweep_text import sweep_csv
@@ -98,3 +99,25 @@ def test_a_batch_size_that_binds_nothing_has_no_largest(tmp_path, counted):
     text = found.summary(width=120)
     assert "batch size 1 binds nothing" in text
     assert "The batch size changes nothing here" in text
+
+
+def test_a_bound_size_must_follow_the_batch():
+    """Every row would be that of the one size: it says what to write, before anything is read."""
+    for options, told in (
+        ({"shapes": {"op": (4, 20)}}, r"--shape op:4x20 says 4 for each.*--shape op:batchx20"),
+        ({"ragged": {"ids": (4, 5)}}, r"--ragged ids=batchx5.*--ragged ids=Nx5 --dim N=4"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            sweep("absent", [1, 4, 64], **options)
+
+
+def test_the_batch_is_a_name_of_a_dimension():
+    """It is the size of each row's batch, unless it is given another."""
+    from placer.extraction.shapes.binding import resolve_shapes
+
+    shapes, ragged, dims = resolve_shapes({"op": ("batch", 20)}, None, {"f": ("batch", 3)}, 8)
+    assert (shapes, ragged) == ({"op": (8, 20)}, {"f": (8, 3)})
+    assert dims == {"batch": {"size": 8, "of": ["op:0", "f:0"]}}
+    assert resolve_shapes({"op": ("batch",)}, {"batch": 2}, None, 8)[0] == {"op": (2,)}
+    with pytest.raises(UsageError, match="add --batch-size"):
+        resolve_shapes({"op": ("batch",)}, None)

@@ -229,3 +229,18 @@ def test_a_batch_that_turns_out_too_small_is_refused_when_it_runs():
     assert step(tf.constant([-1.0, 2.0])).numpy().tolist() == [1.0, 2.0]
     with pytest.raises(tf.errors.InvalidArgumentError, match="smaller than the number of parts"):
         step(tf.constant([1.0]))
+
+
+def test_sizes_are_numbers_under_the_behaviour_of_tensorflow_1():
+    """Dimensions are objects there, which no set can hold."""
+    from placer.strategies.batches import count_examples
+
+    v1 = tf.compat.v1
+    v1.disable_v2_tensorshape()
+    try:
+        with tf.Graph().as_default():
+            x, y = v1.placeholder(tf.float32, [4, 2]), v1.placeholder(tf.float32, [None])
+            assert count_examples((x, y)) == 4
+            assert type(count_examples((x, y))) is int
+    finally:
+        v1.enable_v2_tensorshape()

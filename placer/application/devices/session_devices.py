@@ -50,12 +50,12 @@ def session_mapping(devices: Iterable[str], missing: str = "warn") -> DeviceMapp
 def device_function(placement: Mapping[str, str], *, missing: str = "warn") -> Callable[[Any], str]:
     """A function from an op (anything with ``.name``) to the full name of its device.
 
-    Ops that ``placement`` does not know get ``""``: initialisers, summaries and savers are in no
-    plan.  Where they are far more than those that it knows, or have the names of planned ops in
-    another name scope, the graph is another program: :class:`UsageError`.  Where devices of it are
-    absent it gives those that rehearse them, with a warning; where ``missing`` is ``"error"`` it
-    raises :class:`UsageError`.  A process without TensorFlow has no devices to look at: it gives
-    the planned ones.
+    Ops that ``placement`` does not know keep what an inner scope asks for: initialisers, summaries
+    and savers are in no plan.  Where they are far more than those that it knows, or have the names
+    of planned ops in another name scope, the graph is another program: :class:`UsageError`.  Where
+    devices are absent it gives those that rehearse them, with a warning; where ``missing`` is
+    ``"error"`` it raises :class:`UsageError`.  A process without TensorFlow has no devices to look
+    at: it gives the planned ones.
     """
     names = set(placement.values())
     if "tensorflow" in sys.modules:
@@ -71,7 +71,7 @@ def device_function(placement: Mapping[str, str], *, missing: str = "warn") -> C
         if graph is not None:
             seen = graphs.setdefault(graph, _SeenGraph(placement))
             seen.add(op.name, is_planned=bool(device))
-        return device
+        return device or str(getattr(op, "device", ""))
 
     return device_of
 

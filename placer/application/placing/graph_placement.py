@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,32 @@ def planned_program(program: FlatProgram, plan: Any) -> FlatProgram:
     return with_control_edges(rewrite_program(program, plan.rewriting), plan.control_edges)
 
 
+def without_groups(graph_def: Any, groups: Collection[str]) -> Any:
+    """A GraphDef without the ``NoOp`` ops ``groups``: who waits for one waits for what it waits
+    for."""
+    inputs = {node.name: node.input for node in graph_def.node if node.name in groups}
+
+    def waited(reference: str) -> Iterator[str]:
+        name = reference.removeprefix("^")
+        if name not in inputs:
+            yield reference
+            return
+        for inner in inputs[name]:
+            yield from waited(inner)
+
+    found = type(graph_def)(versions=graph_def.versions)
+    found.library.CopyFrom(graph_def.library)
+    for node in graph_def.node:
+        if node.name not in inputs:
+            kept = found.node.add()
+            kept.CopyFrom(node)
+            data = data_inputs(node.input)
+            if len(data) < len(node.input):
+                waits = (name for text in node.input[len(data) :] for name in waited(text))
+                kept.input[:] = [*data, *dict.fromkeys(waits)]
+    return found
+
+
 def without_device_groups(program: FlatProgram, placement: Mapping[str, str]) -> FlatProgram:
     """``program`` without the ``NoOp`` ops that ``placement`` does not know: who waits for one
     waits for what it waits for.
@@ -71,25 +97,7 @@ def without_device_groups(program: FlatProgram, placement: Mapping[str, str]) ->
     }
     if not groups or not groups.keys().isdisjoint(program.targets):
         return program
-
-    def waited(reference: str) -> Iterator[str]:
-        group = groups.get(reference.removeprefix("^"))
-        if group is None or not reference.startswith("^"):
-            yield reference
-            return
-        for inner in group.input:
-            yield from waited(inner)
-
-    graph_def = type(program.graph_def)(versions=program.graph_def.versions)
-    graph_def.library.CopyFrom(program.graph_def.library)
-    for node in program.graph_def.node:
-        if node.name not in groups:
-            kept = graph_def.node.add()
-            kept.CopyFrom(node)
-            data = data_inputs(node.input)
-            if len(data) < len(node.input):
-                waits = (found for name in node.input[len(data) :] for found in waited(name))
-                kept.input[:] = [*data, *dict.fromkeys(waits)]
+    graph_def = without_groups(program.graph_def, groups)
     found = replace(
         program,
         graph_def=graph_def,

@@ -20,7 +20,7 @@ Values = Mapping[str, Any] | Sequence[Any]
 """Arrays by name of the input, or the array of the only one."""
 
 _RECORDS = (".tfrecord", ".tfrecords", ".tfrec")
-_LINES = (".jsonl", ".ndjson", ".json")
+_LINES = (".jsonl", ".ndjson")
 _BASE64 = "b64"
 """The key by which JSON holds bytes, as in requests to TensorFlow Serving."""
 

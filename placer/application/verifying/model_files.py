@@ -17,6 +17,7 @@ from placer.application.placing.graph_placement import (
     rewrite_program,
     with_control_edges,
     without_device_groups,
+    without_groups,
 )
 from placer.application.placing.kept_state import with_ops
 from placer.application.placing.saved_model import (
@@ -60,9 +61,10 @@ class ModelFile:
         self.plan = plan
         self.raw = read_program(path, choice, as_written=plan is None)
         self.program = planned(flatten(self.raw), plan)
-        placed = self.program
+        placed, self.groups = self.program, frozenset[str]()
         if plan is not None:
             placed = without_device_groups(placed, plan.placement)
+            self.groups = frozenset(self.program.origins.keys() - placed.origins.keys())
             self.program = planned_program(self.program, plan)
         is_placed = all(node.device for node in placed.graph_def.node)
         self.applied = plan is not None and not is_placed
@@ -171,6 +173,7 @@ class ModelFile:
         else:
             is_raw = written is self.message
             graph_def = copied(self.raw.graph_def if is_raw else self._graph_def(written))
+            graph_def = without_groups(graph_def, self.groups) if self.groups else graph_def
         map_graph_devices(graph_def, translate)
         target.write_bytes(graph_def.SerializeToString())
 

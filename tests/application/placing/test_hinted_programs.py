@@ -109,6 +109,31 @@ def test_a_device_function_does_not_part_what_hints_tie():
     }
 
 
+def two_counters(device_function=None):
+    """Two variables that count, grouped into one step."""
+    with tf.Graph().as_default() as graph, v1.device(device_function):
+        x = v1.placeholder(tf.float32, [64], "x")
+        counters = [v1.get_variable(name, [64], use_resource=True) for name in ("u", "v")]
+        updates = [
+            tf.raw_ops.AssignAddVariableOp(resource=counter.handle, value=x, name=f"add_{n}")
+            for n, counter in enumerate(counters)
+        ]
+        tf.group(*updates, name="step")
+    return graph
+
+
+def test_a_graph_that_was_built_under_a_plan_is_verified_as_it_is():
+    """``tf.group`` makes an op for each device, which no plan has: the others are judged."""
+    pins = {"u*": "GPU:0", "v*": "GPU:1", "add_0": "GPU:0", "add_1": "GPU:1"}
+    plan = placer.place(two_counters(), DEVICES, outputs=("^step",), pins=pins, time_limit=2)
+    built = two_counters(plan.device_function)
+    grouped = [op.name for op in built.get_operations() if op.name.startswith("step/")]
+    assert len(grouped) == 2
+    found = placer.verify(built, plan)
+    found.raise_for_mismatch()
+    assert {row.op for row in found.ops} == set(plan.placement)
+
+
 def test_a_meta_graph_trains_saves_and_restores(tmp_path):
     """Initialisers, slots and the saver of a MetaGraphDef follow their variables without the hints:
     imported, it starts, saves and restores with soft placement off."""

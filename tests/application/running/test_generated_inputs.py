@@ -42,3 +42,34 @@ def test_values_that_fit_are_taken():
     found = input_values(PROGRAM, {"x": np.ones((5, 3)), "free": [[1]]})
     assert (found["x"].dtype, found["x"].shape) == (np.float32, (5, 3))
     assert (found["free"].dtype, found["free"].shape) == (np.int32, (1, 1))
+
+
+def test_made_up_examples_parse():
+    """They have the features that the program parses, of their types, shapes and lengths."""
+    tf = pytest.importorskip("tensorflow")
+    v1 = tf.compat.v1
+    with tf.Graph().as_default() as graph:
+        examples = v1.placeholder(tf.string, [None], "examples")
+        found = tf.io.parse_example(
+            tf.identity(examples),
+            {
+                "dense": tf.io.FixedLenFeature([2, 3], tf.float32),
+                "name": tf.io.FixedLenFeature([], tf.string),
+                "history": tf.io.VarLenFeature(tf.int64),
+                "tags": tf.io.RaggedFeature(tf.string),
+                "steps": tf.io.FixedLenSequenceFeature([2], tf.int64, allow_missing=True),
+            },
+        )
+    item = ProgramInput(key="in", tensor="examples:0", dtype="string", shape=(None,))
+    program = SimpleNamespace(inputs=(item,), graph_def=graph.as_graph_def())
+    bindings = {"batch_size": 4, "ragged": {"history": (None, 5)}}
+    values = input_values(program, None, bindings)
+    assert values["in"].shape == (4,)
+    with v1.Session(graph=graph) as session:
+        parsed = session.run(found, {"examples:0": values["in"]})
+    assert parsed["dense"].shape == (4, 2, 3)
+    assert list(parsed["name"]) == [b"abc"] * 4
+    assert tuple(parsed["history"].dense_shape) == (4, 5)
+    assert parsed["tags"].to_list() == [[b"abc"] * 8] * 4
+    assert parsed["steps"].shape[::2] == (4, 2)
+    assert list(input_values(program, None, bindings)["in"]) == list(values["in"])

@@ -1,5 +1,8 @@
 """Verifications of files: without a plan, for some outputs, of real models, and what goes wrong."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -237,3 +240,84 @@ def test_real_models_run_as_predicted_on_three_devices(test_data, model, tmp_pat
     assert {row.code for row in found.transfers} <= {"", "returned"}
     assert found.counts["matched_variables"] == len(program.variables) > 0
     assert all(row.equal and row.all_finite for row in found.outputs)
+
+
+def test_live_functions_that_draw_numbers_are_verified():
+    """Ops without a seed get the same one in both runs, as those of files do."""
+
+    @tf.function(input_signature=[tf.TensorSpec([4, 3], tf.float32, "x")])
+    def noisy(x):
+        return x + tf.random.normal([4, 3])
+
+    program = load_program(noisy)
+    found = verify(noisy, plan_for(program, cut_placement(program, ["GPU:0", "GPU:1"])))
+    found.raise_for_mismatch()
+    assert any("1 random ops have no seed" in note for note in found.notes)
+
+
+def test_values_of_placeholders_that_nothing_reads_are_left_out(tmp_path):
+    """Labels that stayed in an inference graph are no input of it; other names are refused."""
+
+    def build():
+        x = v1.placeholder(tf.float32, [2], "x")
+        v1.placeholder(tf.int32, [2], "labels")
+        tf.identity(x, name="y")
+
+    path = write_graph(tmp_path / "graph.pb", build)
+    given = {"x": [1.0, 2.0], "labels": [0, 1]}
+    verify(path, inputs=given).raise_for_mismatch()
+    with pytest.raises(UsageError, match="no input 'label'"):
+        verify(path, inputs={"label": [0, 1]})
+
+
+FOREIGN_TYPE = """
+import sys
+import tensorflow as tf
+from tensorflow.python.framework import composite_tensor, type_spec_registry
+
+
+class Pair(composite_tensor.CompositeTensor):
+    def __init__(self, value):
+        self.value = value
+
+    _type_spec = property(lambda self: PairSpec(self.value.shape, self.value.dtype))
+
+
+@type_spec_registry.register("elsewhere.PairSpec")
+class PairSpec(tf.TypeSpec):
+    value_type = Pair
+    _component_specs = property(lambda self: tf.TensorSpec(self.shape, self.dtype))
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = shape, dtype
+
+    def _serialize(self):
+        return self.shape, self.dtype
+
+    def _to_components(self, value):
+        return value.value
+
+    def _from_components(self, value):
+        return Pair(value)
+
+
+model = tf.Module()
+model.w = tf.Variable(tf.ones([4, 2]))
+spec = tf.TensorSpec([None, 4], tf.float32, name="x")
+model.pair = tf.function(lambda x: Pair(x @ model.w), input_signature=[spec])
+model.pair.get_concrete_function()
+act = tf.function(lambda x: {"action": x @ model.w}, input_signature=[spec])
+tf.saved_model.save(model, sys.argv[1], signatures=act)
+"""
+
+
+def test_a_model_with_types_of_another_package_is_verified_by_its_graph(tmp_path):
+    """``tf.saved_model.load`` refuses it, a session does not; the result says how it was run."""
+    path = tmp_path / "policy"
+    subprocess.run([sys.executable, "-c", FOREIGN_TYPE, str(path)], check=True)
+    program = load_program(path)
+    plan = plan_for(program, cut_placement(program, ["GPU:0", "GPU:1"]), batch_size=3)
+    found = verify(path, plan)
+    found.raise_for_mismatch()
+    assert any("lacks a type that the model's objects have" in note for note in found.notes)
+    assert {row.op for row in found.ops} == set(plan.placement)
