@@ -186,13 +186,14 @@ def baselines(formulation: Any, names: list[str]) -> dict[str, float | None]:
     """What every baseline transfers, made to fit as ``compare`` does it; ``None``: it does not."""
     from placer.prediction.orders.step_peaks import StepPeaks
     from placer.solving.baselines import BASELINES
-    from placer.solving.caps.tightening import BASELINE_SECONDS, solve_under_peaks
+    from placer.solving.caps.schedule import SCHEDULE
+    from placer.solving.caps.stages import solve_under_peaks
     from placer.solving.solution import SolverParameters
 
     problem = formulation.problem
     workload = formulation.workload
     peaks = StepPeaks(workload.graph, workload.costs, problem, needs_on=workload.cluster)
-    limit = SolverParameters(time_limit_seconds=BASELINE_SECONDS)
+    limit = SolverParameters(time_limit_seconds=SCHEDULE.baseline_seconds)
     found = {}
     for name in names or [each for each in BASELINES if each != "tensorflow-default"]:
         solution = solve_under_peaks(problem, peaks, limit, solver=name)

@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 def find_placement(formulation: Formulation) -> Solution:
     """The best placement found in time whose predicted peaks keep to the caps."""
     # numpy: a bare report needs none
-    from placer.solving.caps.tightening import solve_under_peaks
+    from placer.solving.caps.stages import solve_under_peaks
 
     wanted, costs = formulation.workload.wanted, formulation.workload.costs
     searching = f"searching a placement of {len(formulation.graph.ops):,} ops"

@@ -18,7 +18,7 @@ from placer.pipeline.loading import loading_facts
 from placer.pipeline.plan_warnings import assumed_messages, hints_apart, plan_warnings
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.plan.plan import Plan
-from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer
+from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer, SolverStage
 from placer.prediction.metrics import MemoryNeed, Metrics
 from placer.problem.placement_costs import accelerators_by_law, cost_link, slower_seconds
 from placer.problem.status import Status
@@ -211,4 +211,5 @@ def _answer(
         cut_by_time=solution.is_cut or (fitted is not None and fitted.step.is_cut),
         link_bandwidth=link.bandwidth,
         link_latency_seconds=link.latency,
+        stages=tuple(SolverStage(**asdict(stage)) for stage in solution.stages),
     )

@@ -23,6 +23,7 @@ from placer.plan.rows import (
     PlanWarning,
     Row,
     SolverAnswer,
+    SolverStage,
 )
 from placer.plan.schemas import read_kept, require_fit
 from placer.prediction.metrics import over_caps
@@ -206,7 +207,8 @@ class Plan(Page):
         _check_schema(data, source)
         del data["schema"]
         data["metrics"] = PlanMetrics.read(data["metrics"])
-        data["solver"] = SolverAnswer.read(data["solver"])
+        stages = tuple(SolverStage.read(row) for row in data["solver"].get("stages", ()))
+        data["solver"] = SolverAnswer.read({**data["solver"], "stages": stages})
         data["devices"] = tuple(PlannedDevice.read(row) for row in data["devices"])
         data["transfers"] = tuple(PlannedTransfer.read(row) for row in data["transfers"])
         data["warnings"] = tuple(PlanWarning.read(row) for row in data["warnings"])

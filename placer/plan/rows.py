@@ -116,6 +116,20 @@ class PlanMetrics(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SolverStage(Row):
+    """A stage of the search: ``why`` it began, how it ``ended`` after so many ``seconds`` and
+    ``searches``, and the best ``value`` and ``lower_bound`` known by then."""
+
+    name: str
+    why: str
+    ended: str
+    seconds: float
+    searches: int
+    value: float | None = None
+    lower_bound: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SolverAnswer(Row):
     """How good the placement is: ``lower_bound`` is proven, ``None`` where none is.
 
@@ -124,6 +138,7 @@ class SolverAnswer(Row):
 
     ``cut_by_time``: the clock ended some part of the search, so that another run may end at another
     placement; else the same request gives the same plan on the same machine.
+    ``stages`` are what the search did, in this order.
     """
 
     status: str
@@ -136,6 +151,7 @@ class SolverAnswer(Row):
     cut_by_time: bool = False
     link_bandwidth: float | None = None
     link_latency_seconds: float | None = None
+    stages: tuple[SolverStage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

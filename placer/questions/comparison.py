@@ -25,7 +25,8 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.processes import collection_paused
 from placer.solving.baselines import BASELINES, SMALLEST_TABLES
 from placer.solving.baselines.time_limits import TooLateError, ending_by
-from placer.solving.caps.tightening import BASELINE_SECONDS, solve_under_peaks
+from placer.solving.caps.schedule import SCHEDULE
+from placer.solving.caps.stages import solve_under_peaks
 from placer.solving.process import clock
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
@@ -187,7 +188,7 @@ def _baseline(name: str, finder: StepPeaks, workload: Workload) -> ComparedPlace
             if found.fits or name in _IGNORES_CAPS:
                 return found
             found = replace(found, note=f"with less room it {late}")
-            parameters = SolverParameters(time_limit_seconds=min(limit, BASELINE_SECONDS))
+            parameters = SolverParameters(time_limit_seconds=min(limit, SCHEDULE.baseline_seconds))
             tightened = solve_under_peaks(problem, finder, parameters, solver=name)
     except TooLateError:
         return found

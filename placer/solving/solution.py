@@ -39,6 +39,20 @@ class SolverParameters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A stage of a search that has ended: ``why`` it began and how it ``ended``, how often it
+    searched (``searches``), and the best ``value`` and ``lower_bound`` known after it."""
+
+    name: str
+    why: str
+    ended: str
+    seconds: float
+    searches: int
+    value: float | None = None
+    lower_bound: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
     """``device_of`` is one device number per op (per unit, in what a search answers), ``None`` when
     no placement is known.
@@ -51,6 +65,7 @@ class Solution:
     ``conflict`` says which caps a placement breaks that is here all the same.
 
     ``is_cut``: the clock ended some part of the search, so that another run may end elsewhere.
+    ``stages`` are what the search did, one after the other.
     """
 
     status: Status
@@ -62,6 +77,7 @@ class Solution:
     conflict: Conflict | None = None
     unsolvable: PlacementProblem | None = None
     is_cut: bool = False
+    stages: tuple[Stage, ...] = ()
 
     @property
     def crashes(self) -> dict[str, str]:

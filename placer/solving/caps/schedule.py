@@ -1,4 +1,4 @@
-"""How the time is divided between the rounds that solve, predict and tighten."""
+"""The shares of the time that the stages of a search have, and how far each goes."""
 
 from __future__ import annotations
 
@@ -6,32 +6,72 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundSchedule:
-    """Shares are of the time that is left."""
+class StageSchedule:
+    """Shares are of the time that is left when a stage begins."""
 
-    first_plan_share: float = 0.2  # for a first placement along the orders
-    first_share_with_host: float = 0.6  # the same, until one fits, where the host takes the rest
-    first_share: float = 0.4  # for the first round, whose bound is proven
-    first_share_of_orders: float = 0.25  # where a search along the orders comes next
-    first_share_beside: float = 0.08  # the same, where a bound is sought beside
-    most_searches: int = 2  # along the orders
-    orders_share: float = 0.9  # for each of them
-    tidying_share: float = 0.1  # for tidying layers as they were dealt out, at most
-    next_share: float = 0.5  # for each other round
-    first_fitting_share: float = 0.5  # for something that fits, before any other objective
-    fitting_share: float = 0.5  # the same, after each round
-    baseline_share: float = 0.25  # for baselines, made to fit
-    # of that, and of the first round, where another objective is searched along the orders
-    beside_orders: float = 0.6
-    baseline_rounds: int = 6  # for each of them
-    layered_shares: tuple[float, ...] = (0.93, 0.8)  # of caps: layers on more devices, less full
+    plan_share: float = 0.2  # for a first plan
+    plan_share_with_host: float = 0.6  # the same where the host takes the rest
+    baseline_share: float = 0.25  # for layers, or for baselines
+    baseline_seconds: float = 3.0  # in which one of them is made to fit
+    baseline_searches: int = 6  # the same, and
+    layered_shares: tuple[float, ...] = (
+        1.0,
+        0.93,
+        0.8,
+    )  # of caps: layers on more devices, less full
+    fit_share: float = 0.5  # for anything that fits, before another objective
+    rows_share: float = 0.4  # for a first search by rows, whose bound is proven
+    rows_share_before_orders: float = 0.25  # where a search along the orders comes next
+    rows_share_of_others: float = 0.6  # of these shares, for another objective
+    orders_share: float = 0.75  # for searches along the orders
+    orders_share_of_few: float = 0.45  # the same where rows found what fits and may prove it
+    mend_share: float = 0.8  # for mending
+    next_share: float = 0.5  # for each search by rows once something was above a cap
+    least_rows_seconds: float = 2.0  # to start the solver and find anything
+    least_first_seconds: float = 1.0  # the same before a search along the orders
     least_layered_ops: int = 1_000  # programs with fewer are no matter of layers
     least_ops_beside: int = 5_000  # those with fewer need the core more for the search
-    counted_rounds: int = 8  # where work is counted, until something fits
-    least_round_seconds: float = 2.0  # to start the solver and find anything
-    least_first_seconds: float = 1.0  # before a search along the orders
+    counted_searches: int = 8  # of each stage where work is counted
     most_loosened: int = 9  # times before giving up
+    tidied_judged: float = 3.0  # predictions that tidying has time for
     loosened_fully: int = 3  # each third drops all guesses: that alone can prove
 
 
-SCHEDULE = RoundSchedule()
+SCHEDULE = StageSchedule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderSchedule:
+    """The searches along the orders of one stage, each begun at what those before found; shares are
+    of the time that is left."""
+
+    most_searches: int = 16
+    first_share: float = 0.45
+    next_share: float = 0.3  # near what was found above a cap
+    near_share: float = 0.15  # near what fits
+    anew_share: float = 0.55  # from nothing, once something fits
+    least_seconds: float = 4.0  # for one of these
+    first_seconds: float = 1.0  # for the first, and
+    first_judged: float = 1.4  # times that a prediction takes: a placement from nothing takes less
+    fewest_seconds: float = 1.0  # with less left, one is not begun
+    judged_last: float = 1.5  # times that a prediction takes: what is found is judged
+    few_judged: int = 24  # predictions in the time: gaps are reserved before the first search
+    is_patient: bool = False  # the same placement again is searched for longer
+
+
+ORDERS = OrderSchedule()
+
+QUICK_ORDERS = OrderSchedule(most_searches=60, first_share=0.3, next_share=0.1, least_seconds=2.0)
+"""Where a prediction says more than a longer search: of the step time, which is not what makes a
+placement fit."""
+
+FITTING_ORDERS = OrderSchedule(
+    most_searches=60,
+    first_share=0.3,
+    next_share=0.2,
+    least_seconds=0.6,
+    first_seconds=0.6,
+    fewest_seconds=0.3,
+    is_patient=True,
+)
+"""For anything that fits: what a prediction says of one placement is kept free in the next."""

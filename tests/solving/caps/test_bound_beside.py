@@ -10,7 +10,7 @@ from layered_graphs import layered_graph
 from small_problems import problem_of
 
 import placer
-from placer.solving.caps import proofs, tightening
+from placer.solving.caps import record, rows, search
 from placer.solving.caps.bound_beside import BoundBeside
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.process import clock
@@ -78,9 +78,9 @@ def test_a_bound_is_sought_beside_the_rounds_that_ask_for_the_least_transfer(
         found = solve(*given, **more)
         return replace(found, status=Status.FEASIBLE if found.device_of else Status.UNKNOWN)
 
-    monkeypatch.setattr(tightening, "solve", unproven)  # which may prove all of it in its time
-    monkeypatch.setattr(proofs, "BoundBeside", Sought)
-    monkeypatch.setattr(tightening, "SCHEDULE", replace(SCHEDULE, least_ops_beside=1_000))
+    monkeypatch.setattr(rows, "solve", unproven)  # which may prove all of it in its time
+    monkeypatch.setattr(search, "BoundBeside", Sought)
+    monkeypatch.setattr(record, "SCHEDULE", replace(SCHEDULE, least_ops_beside=1_000))
     path = tmp_path / "layered.pb"
     path.write_bytes(layered_graph(1_200).SerializeToString())
     plan = placer.place(

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 
 from graphs_by_hand import draw, draw_costs
 
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
+from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.constraints import ConstraintOptions, find_constraints
+from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
+from placer.solving.caps.orders import Orders
+from placer.solving.caps.predictions import Predictions
+from placer.solving.caps.record import Found, PeakRequest
+from placer.solving.caps.search import Search
+from placer.solving.solution import Solution, SolverParameters
 
 
 def problem_of(graph, costs, devices: str) -> PlacementProblem:
@@ -38,3 +46,36 @@ def random_step(rng: random.Random, most_ops: int = 9, unit: int = 400):
     peak = StepPeaks(graph, costs, alone)([0] * count)[0].peak_bytes
     cap = int(peak * rng.uniform(0.6, 0.9))
     return graph, costs, problem_of(graph, costs, f"GPU:0:{cap},GPU:1:{cap},CPU:1GiB")
+
+
+def search_orders(
+    problem: PlacementProblem,
+    lifetimes: PossibleLifetimes,
+    find_overruns: Callable[[Sequence[int]], Sequence[int]],
+    parameters: SolverParameters,
+    *,
+    best: Solution | None = None,
+    judging_seconds: float = 0.0,
+    fits_first: bool = False,
+) -> Found:
+    """What is found by searches along the orders alone, once ``best`` is known to fit."""
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        both = zip(find_overruns(device_of), problem.capacity_bytes, strict=True)
+        return [DevicePeak(peak_bytes=over + cap, moment={}) for over, cap in both]
+
+    predict = Predictions(find_peaks, problem.capacity_bytes)
+    predict.longest_seconds = judging_seconds
+    search = Search(
+        PeakRequest(
+            problem=problem,
+            predict=predict,
+            parameters=parameters,
+            find_lifetimes=lambda: lifetimes,
+        )
+    )
+    search.found.best = best
+    orders = Orders(problem, search.peaks, search.found, search.deadline, fits_first=fits_first)
+    most = orders.schedule.most_searches
+    search.pursue(orders, search.deadline, most, until_fits=fits_first)
+    return search.found

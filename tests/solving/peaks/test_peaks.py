@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import math
 import random
 import time
 from collections.abc import Sequence
@@ -15,22 +13,21 @@ import pytest
 from graphs_by_hand import draw, draw_costs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from steps_by_chance import problem_of, random_step
+from steps_by_chance import problem_of, random_step, search_orders
 
 from cost_models.clusters import parse_cluster
 from placer.prediction.orders.execution_orders import highest_peak
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.scoring import transfer_bytes
+from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving import tidying
-from placer.solving.caps.tightening import solve_under_peaks
+from placer.solving.caps import orders, rows
+from placer.solving.caps.stages import solve_under_peaks
 from placer.solving.compiled.cuts_of_orders import cut
 from placer.solving.compiled.held_bytes import hold, shift
 from placer.solving.objectives.refining import value_of
-from placer.solving.peaks import solver as peaks_solver
 from placer.solving.peaks.search_caps import SearchCaps
-from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.moments import at_moments, to_held
@@ -261,16 +258,9 @@ def test_caps_are_lowered_where_the_prediction_is_higher() -> None:
         return [peak.peak_bytes + 300 - 8800 for peak in peaks(device_of)[:2]] + [0]
 
     parameters = SolverParameters(time_limit_seconds=10.0, workers=1, work_limit=8)
-    solution = solve_along_orders(
-        problem,
-        peaks.possible_lifetimes(),
-        find_overruns,
-        parameters,
-        clock.monotonic() + 10.0,
-        None,
-    )
-    assert solution is not None
-    assert max(find_overruns(solution.device_of)) <= 0
+    found = search_orders(problem, peaks.possible_lifetimes(), find_overruns, parameters)
+    assert found.best is not None
+    assert max(find_overruns(found.best.device_of)) <= 0
 
 
 def search_here(_search, peaks: PeakProblem, known, _parameters, _seconds) -> Solution:
@@ -294,104 +284,49 @@ def test_what_is_nearly_better_is_not_lost_for_what_fits(monkeypatch: pytest.Mon
     def search(_search, peaks: PeakProblem, known, _parameters, _seconds) -> Solution:
         begun.append((list(known), peaks.capacity))
         found = (near, apart)[min(len(begun) - 1, 1)]
+        if len(begun) == 4:
+            return Solution(status=Status.UNKNOWN)
         return Solution(status=Status.FEASIBLE, device_of=tuple(found[: peaks.units.unit_count]))
 
     def find_overruns(device_of: Sequence[int]) -> list[int]:
         return [1 if len(set(device_of)) == 1 else -1, -1, -1]
 
-    monkeypatch.setattr(peaks_solver, "search_in_child", search)
-    monkeypatch.setattr(
-        peaks_solver, "tidy_within", lambda _, found, judge, __: (found, judge(found))
-    )
-    monkeypatch.setattr(peaks_solver._Tries, "repair", lambda *_: None)
-    peaks = StepPeaks(graph, costs, problem)
-    solution = solve_along_orders(
-        problem,
-        peaks.possible_lifetimes(),
-        find_overruns,
-        SolverParameters(),
-        clock.monotonic() + 30.0,
-        None,
-        best=Solution(status=Status.FEASIBLE, value=0.5),
-    )
-    assert solution is not None
-    assert solution.status is Status.FEASIBLE
+    monkeypatch.setattr(orders, "search_in_child", search)
+    lifetimes = StepPeaks(graph, costs, problem).possible_lifetimes()
+    found = search_orders(problem, lifetimes, find_overruns, SolverParameters())
+    assert found.best is not None
     starts, capacity = begun[2]
     assert [len(set(each)) for each in starts] == [1, 2]
     assert capacity[0] < 8800
 
 
-@pytest.mark.parametrize("sent", [10_000, 9_999])
-def test_what_is_known_to_fit_is_not_judged_again(
-    sent: int, monkeypatch: pytest.MonkeyPatch
+def test_the_same_placement_is_judged_once_and_searches_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A search that ends where it began goes on, and no prediction is spent on that placement; if
-    that sends less than what fits, it is another one."""
-    graph, costs = _two_towers()
-    problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
-    hint, better = [number % 2 for number in range(len(graph.ops))], [0] * len(graph.ops)
-    begun: list[Sequence[int]] = []
-    judged: list[tuple[int, ...]] = []
-
-    def search(_search, peaks: PeakProblem, _known, _parameters, _seconds) -> Solution:
-        found = peaks.units.project(hint if not begun else better)
-        begun.append(found)
-        status = Status.FEASIBLE if len(begun) == 1 else Status.OPTIMAL
-        return Solution(status=status, device_of=found, value=sent if len(begun) == 1 else 0.0)
-
-    def find_overruns(device_of: Sequence[int]) -> list[int]:
-        judged.append(tuple(device_of))
-        return [-1, -1, -1]
-
-    monkeypatch.setattr(peaks_solver, "search_in_child", search)
-    solution = solve_along_orders(
-        problem,
-        StepPeaks(graph, costs, problem).possible_lifetimes(),
-        find_overruns,
-        SolverParameters(),
-        clock.monotonic() + 30.0,
-        hint,
-        best=Solution(status=Status.FEASIBLE, value=10_000.0),
-    )
-    assert solution is not None
-    assert solution.device_of == tuple(better)
-    assert len(begun) == 2
-    assert (tuple(hint) in judged) == (sent < 10_000)
-
-
-def test_the_best_is_tidied_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search that comes to it again goes on: a short one near it, a longer one from nothing, in
-    turns."""
+    """A search that comes to the best again goes on: a short one near it, a longer one from
+    nothing, in turns; one that comes to the proven least is the last."""
     graph, costs = _two_towers()
     problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
     apart, together = [number % 2 for number in range(len(graph.ops))], [0] * len(graph.ops)
-    tidied: list[Sequence[int]] = []
+    judged: list[tuple[int, ...]] = []
     begun: list[float] = []
 
     def search(_search, peaks: PeakProblem, _known, _parameters, seconds) -> Solution:
         begun.append(seconds)
         found = peaks.units.project(apart if len(begun) < 4 else together)
-        status = Status.FEASIBLE if len(begun) < 4 else Status.OPTIMAL
-        return Solution(status=status, device_of=found, value=1.0)
+        return Solution(status=Status.FEASIBLE, device_of=found)
 
-    def tidy_within(_problem, found, _judge, _is_late):
-        tidied.append(found)
-        return tuple(found), [-1, -1, -1]
+    def find_overruns(device_of: Sequence[int]) -> list[int]:
+        judged.append(tuple(device_of))
+        return [-1, -1, -1]
 
-    monkeypatch.setattr(peaks_solver, "search_in_child", search)
-    monkeypatch.setattr(peaks_solver, "tidy_within", tidy_within)
-    solution = solve_along_orders(
-        problem,
-        StepPeaks(graph, costs, problem).possible_lifetimes(),
-        lambda _: [-1, -1, -1],
-        SolverParameters(),
-        clock.monotonic() + 30.0,
-        None,
-    )
-    assert solution is not None
-    assert solution.device_of == tuple(together)
-    assert tidied == [tuple(apart), tuple(together)]
-    assert begun[1] == pytest.approx(begun[3], rel=0.01)
+    monkeypatch.setattr(orders, "search_in_child", search)
+    lifetimes = StepPeaks(graph, costs, problem).possible_lifetimes()
+    found = search_orders(problem, lifetimes, find_overruns, SolverParameters())
+    assert found.best is not None
+    assert found.best.device_of == tuple(together)
+    assert judged == [tuple(apart), tuple(together)]
+    assert begun[1] == pytest.approx(begun[3], rel=0.05)
     assert begun[2] > 3 * begun[1]
 
 
@@ -409,9 +344,9 @@ def test_with_time_for_few_predictions_gaps_are_reserved_at_once(
 
     def search(_search, peaks: PeakProblem, _known, _parameters, _seconds) -> Solution:
         begun.append(peaks)
-        status = Status.OPTIMAL if len(begun) == 4 else Status.FEASIBLE
-        found = [0] * len(graph.ops) if len(begun) == 4 else hint
-        return Solution(status=status, device_of=peaks.units.project(found), value=1e9)
+        if len(begun) == 4:
+            return Solution(status=Status.UNKNOWN)
+        return Solution(status=Status.FEASIBLE, device_of=peaks.units.project(hint))
 
     def find_overruns(device_of: Sequence[int]) -> list[int]:
         counted = begun_with.peaks(begun_with.units.project(device_of))
@@ -421,15 +356,13 @@ def test_with_time_for_few_predictions_gaps_are_reserved_at_once(
     lifetimes = StepPeaks(graph, costs, problem).possible_lifetimes()
     caps = SearchCaps(problem)
     begun_with = to_peak_problem(problem, reduce_to_units(problem), lifetimes, caps.most)
-    monkeypatch.setattr(peaks_solver, "search_in_child", search)
-    solve_along_orders(
+    monkeypatch.setattr(orders, "search_in_child", search)
+    search_orders(
         problem,
         lifetimes,
         find_overruns,
         SolverParameters(),
-        clock.monotonic() + 30.0,
-        hint,
-        best=Solution(status=Status.FEASIBLE, value=1.0),
+        best=Solution(status=Status.FEASIBLE, device_of=tuple(hint), value=1e9),
         judging_seconds=judging_seconds,
     )
     assert [peaks.is_near for peaks in begun] == [False, True, False, True]
@@ -438,27 +371,34 @@ def test_with_time_for_few_predictions_gaps_are_reserved_at_once(
     assert begun[1].capacity[:2] == pytest.approx((first, first), abs=10)
 
 
-def test_most_of_the_time_is_for_searches_and_some_for_judging() -> None:
-    """Of 100 s 40 are left where a prediction takes 60, and half where it takes 20."""
+@pytest.mark.parametrize(("judging_seconds", "most"), [(60.0, 50.0), (20.0, 70.0)])
+def test_most_of_the_time_is_for_searches_and_some_for_judging(
+    judging_seconds: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 100 s half are left where a prediction takes 60, and 70 where it takes 20."""
     graph, costs = _two_towers()
     problem = problem_of(graph, costs, "GPU:0:28000,GPU:1:28000,CPU:1GiB")
+    given: list[float] = []
+
+    def search(_search, _peaks, _known, _parameters, seconds: float) -> Solution:
+        given.append(seconds)
+        return Solution(status=Status.UNKNOWN)
+
+    monkeypatch.setattr(orders, "search_in_child", search)
+    parameters = SolverParameters(time_limit_seconds=100.0)
     lifetimes = StepPeaks(graph, costs, problem).possible_lifetimes()
-    caps = SearchCaps(problem)
-    peaks = to_peak_problem(problem, reduce_to_units(problem), lifetimes, caps.most, 0.0, [])
-    tries = peaks_solver._Tries(problem, peaks, caps, lambda _: [0, 0, 0], [], math.inf, None)
-    tries.judging_seconds, tries.deadline = 60.0, clock.monotonic() + 100.0
-    tries.seen.add(())
-    assert 39.0 < tries.seconds_left() <= 40.0
-    tries.judging_seconds = 20.0
-    assert 49.0 < tries.seconds_left() <= 50.0
+    search_orders(
+        problem, lifetimes, lambda _: [0, 0, 0], parameters, judging_seconds=judging_seconds
+    )
+    first = max(0.45 * most, 1.0 + 1.4 * judging_seconds)
+    assert given == [pytest.approx(min(first, most), abs=1.0)]
 
 
 @pytest.mark.parametrize("fits", [True, False])
 def test_what_comes_after_a_search_ends_by_the_deadline(
     monkeypatch: pytest.MonkeyPatch, fits: bool
 ) -> None:
-    """Predictions of 0.2 s, of which debris that comes anew could take eight, and a placement above
-    the caps as many as it is let: the search ends early enough for one and no more."""
+    """Predictions of 0.2 s, and searches that take all of the time that they are given."""
     graph, costs = _two_towers()
     problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
 
@@ -467,71 +407,16 @@ def test_what_comes_after_a_search_ends_by_the_deadline(
         drawn = random.Random(seconds).choices(range(2), k=peaks.units.unit_count)
         return Solution(status=Status.FEASIBLE, device_of=tuple(drawn))
 
-    @functools.cache  # as they are
-    def find_overruns(device_of: Sequence[int]) -> list[int]:
+    def find_overruns(_: Sequence[int]) -> list[int]:
         time.sleep(0.2)
-        return [-1 if fits and tuple(device_of) not in tidied else 1, -1, -1]
+        return [-1 if fits else 1, -1, -1]
 
-    def tidy(_problem, device_of: Sequence[int], _full=(), **_: object) -> tuple[int, ...]:
-        tidied.add((*device_of[1:], device_of[0]))
-        return (*device_of[1:], device_of[0])
-
-    tidied: set[tuple[int, ...]] = set()
-    monkeypatch.setattr(peaks_solver, "search_in_child", search)
-    monkeypatch.setattr(tidying, "tidy", tidy)
-    peaks = StepPeaks(graph, costs, problem)
-    lifetimes = peaks.possible_lifetimes()
+    monkeypatch.setattr(orders, "search_in_child", search)
+    lifetimes = StepPeaks(graph, costs, problem).possible_lifetimes()
     began = clock.monotonic()
-    solve_along_orders(
-        problem,
-        lifetimes,
-        lambda device_of: find_overruns(tuple(device_of)),
-        SolverParameters(),
-        began + 2.0,
-        None,
-        judging_seconds=0.2,
-    )
+    parameters = SolverParameters(time_limit_seconds=2.0)
+    search_orders(problem, lifetimes, find_overruns, parameters, judging_seconds=0.2)
     assert clock.monotonic() - began < 2.15
-
-
-def test_what_is_mended_at_the_last_moment_is_tidied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Moves go on until the deadline where nothing fits; two more predictions of 0.2 s are made for
-    what is mended then."""
-    graph, costs = _two_towers()
-    problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
-    mended: list[int] = []
-    is_late: list[bool] = []
-
-    def search(_search, peaks: PeakProblem, *_) -> Solution:
-        return Solution(status=Status.FEASIBLE, device_of=(0,) * peaks.units.unit_count)
-
-    def repair(_peaks, device_of: Sequence[int], _judge, is_late, _most_bytes) -> list[int]:
-        while not is_late():
-            time.sleep(0.01)
-        mended[:] = [1, *device_of[1:]]
-        return mended
-
-    def tidy_within(_problem, found, judge, late):
-        is_late.append(late(1))
-        return found, judge(found)
-
-    monkeypatch.setattr(peaks_solver, "search_in_child", search)
-    monkeypatch.setattr(peaks_solver, "repair", repair)
-    monkeypatch.setattr(peaks_solver, "tidy_within", tidy_within)
-    began = clock.monotonic()
-    solution = solve_along_orders(
-        problem,
-        StepPeaks(graph, costs, problem).possible_lifetimes(),
-        lambda device_of: [-1 if tuple(device_of) == tuple(mended) else 1, -1, -1],
-        SolverParameters(),
-        began + 1.5,
-        None,
-        judging_seconds=0.2,
-    )
-    assert solution is not None
-    assert solution.status is Status.FEASIBLE
-    assert 1.2 < clock.monotonic() - began < 1.8
-    assert not is_late[-1]
 
 
 @pytest.mark.parametrize("seed", [3, 11, 22, 23, 26])
@@ -539,11 +424,14 @@ def test_what_allocators_lose_is_found_room_for(seed: int, monkeypatch: pytest.M
     """Small steps of megabytes, whose caps hold for what TensorFlow's allocator needs: of all
     placements some are within the caps, the first that the search finds is above them, and one
     within them is found after it."""
-    monkeypatch.setattr(peaks_solver, "search_in_child", search_here)
+    monkeypatch.setattr(orders, "search_in_child", search_here)
     graph, costs, problem = random_step(random.Random(seed), most_ops=7, unit=700_000)
     cluster = parse_cluster("2xGPU:1GiB,CPU:1GiB")  # links and rates; the caps are the problem's
     find_peaks = StepPeaks(graph, costs, problem, needs_on=cluster)
     tried: list[bool] = []
+
+    def above_a_cap(*_: object, **__: object) -> Solution:
+        return Solution(status=Status.UNKNOWN)
 
     def find_overruns(device_of: Sequence[int]) -> list[int]:
         peaks, caps = find_peaks(device_of), problem.capacity_bytes
@@ -551,13 +439,15 @@ def test_what_allocators_lose_is_found_room_for(seed: int, monkeypatch: pytest.M
         tried.append(max(above) <= 0)
         return above
 
-    solution = solve_along_orders(
+    monkeypatch.setattr(rows, "solve", above_a_cap)
+    solution = solve_under_peaks(
         problem,
-        find_peaks.possible_lifetimes(),
-        find_overruns,
-        SolverParameters(work_limit=12),
-        clock.monotonic() + 60.0,
-        None,
+        lambda device_of: [
+            DevicePeak(peak_bytes=over + cap, moment={})
+            for over, cap in zip(find_overruns(device_of), problem.capacity_bytes, strict=True)
+        ],
+        SolverParameters(work_limit=12, time_limit_seconds=60.0),
+        find_lifetimes=find_peaks.possible_lifetimes,
     )
     assert not tried[0]
     within = [
@@ -565,7 +455,6 @@ def test_what_allocators_lose_is_found_room_for(seed: int, monkeypatch: pytest.M
         for device_of in itertools.product(*problem.allowed)
         if max(find_overruns(device_of)) <= 0
     ]
-    assert solution is not None
     assert solution.status is Status.FEASIBLE
     assert solution.device_of in within
 

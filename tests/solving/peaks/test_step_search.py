@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from steps_by_chance import random_step
+from steps_by_chance import random_step, search_orders
 
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.placement_problem import PlacementProblem
+from placer.solving.caps import orders as orders_module
 from placer.solving.compiled.held_bytes import hold
 from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.objectives.refining import value_of
-from placer.solving.peaks import solver as peaks_solver
 from placer.solving.peaks.searches import SEARCHES, to_search
-from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.peaks.step_search import StepPeakProblem, StepPeakSearch, search_step_peaks
 from placer.solving.process import clock
 from placer.solving.process.search_run import BestSoFar, Effort
@@ -183,7 +182,9 @@ def search_as_told(
     )
     best = peaks.units.expand(known)
     solution = Solution(status=Status.FEASIBLE, device_of=best, value=value_of(problem, best))
-    elsewhere = tuple(0 if device else 1 for device in known)
+    placements = itertools.product(*peaks.units.allowed)
+    elsewhere = min((each for each in placements if not fits(peaks, each)), key=peaks.value)
+    assert peaks.value(elsewhere) < peaks.value(known)
     asked: list[Asked] = []
 
     def search(name: str, peaks: StepPeakProblem, starts, _parameters, seconds) -> Solution:
@@ -198,18 +199,10 @@ def search_as_told(
         is_best = tuple(device_of) == tuple(best)
         return [-1 if is_best else cap for cap in problem.capacity_bytes]
 
-    monkeypatch.setattr(peaks_solver, "search_in_child", search)
-    found = solve_along_orders(
-        problem,
-        find_peaks.possible_lifetimes(),
-        find_overruns,
-        SolverParameters(),
-        clock.monotonic() + 30.0,
-        best,
-        best=solution,
-    )
-    assert found is not None
-    assert found.device_of == best
+    monkeypatch.setattr(orders_module, "search_in_child", search)
+    lifetimes = find_peaks.possible_lifetimes()
+    found = search_orders(problem, lifetimes, find_overruns, SolverParameters(), best=solution)
+    assert found.best.device_of == best
     return peaks, known, elsewhere, asked
 
 
@@ -228,17 +221,13 @@ def test_what_fits_is_kept_and_its_devices_keep_their_room(
     )
 
 
-def test_what_is_above_a_cap_is_given_up_after_a_longer_search(
+def test_what_is_above_a_cap_is_given_up_where_nothing_fits_near_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Near it nothing else is found: once more, for longer and under the same caps; then from what
-    fits alone, anew."""
+    """Near it nothing else is found: the next search begins from what fits alone, anew."""
     _, known, _, asked = search_as_told(monkeypatch, 4, first_above=True)
-    _, near, longer, anew = asked[:4]
-    assert [each.problem.is_near for each in (near, longer, anew)] == [True, True, False]
-    assert longer.problem.capacity == near.problem.capacity
-    assert longer.seconds > near.seconds
-    assert longer.starts == near.starts
+    _, near, anew = asked[:3]
+    assert [each.problem.is_near for each in (near, anew)] == [True, False]
     assert anew.starts == [known]
 
 
@@ -249,9 +238,9 @@ def test_what_is_known_to_fit_is_searched_near_and_anew_in_turns(
     assert [each.problem.is_near for each in asked] == [False, True, False, True, False]
 
 
-@pytest.mark.parametrize(("is_once", "searches"), [(True, 1), (False, 3)])
+@pytest.mark.parametrize(("fits_first", "searches"), [(True, 1), (False, 3)])
 def test_what_fits_first_is_the_answer_where_that_is_enough(
-    is_once: bool, searches: int, monkeypatch: pytest.MonkeyPatch
+    fits_first: bool, searches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find_peaks, problem = timed_step(4)
     problem = replace(problem, objective="transfer")
@@ -259,18 +248,13 @@ def test_what_fits_first_is_the_answer_where_that_is_enough(
 
     def search(_name, peaks, _starts, _parameters, seconds: float) -> Solution:
         begun.append(seconds)
-        found = (len(begun) % 2,) * peaks.units.unit_count
-        status = Status.OPTIMAL if len(begun) == 3 else Status.FEASIBLE
-        return Solution(status=status, device_of=found, value=0.0)
+        if len(begun) == 3:
+            return Solution(status=Status.UNKNOWN)
+        found = tuple((unit + len(begun)) % 2 for unit in range(peaks.units.unit_count))
+        return Solution(status=Status.FEASIBLE, device_of=found)
 
-    monkeypatch.setattr(peaks_solver, "search_in_child", search)
-    solve_along_orders(
-        problem,
-        find_peaks.possible_lifetimes(),
-        lambda _: [-1, -1, -1],
-        SolverParameters(),
-        clock.monotonic() + 30.0,
-        None,
-        is_once=is_once,
-    )
+    monkeypatch.setattr(orders_module, "search_in_child", search)
+    lifetimes = find_peaks.possible_lifetimes()
+    no_overruns = lambda _: [-1, -1, -1]  # noqa: E731
+    search_orders(problem, lifetimes, no_overruns, SolverParameters(), fits_first=fits_first)
     assert len(begun) == searches

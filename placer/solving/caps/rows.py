@@ -1,0 +1,101 @@
+"""Searches by rows: solve by sums of bytes at some moments, predict, tighten, solve again.
+
+A row overstates no prediction: whatever the placement, it asks for no more than what the device is
+predicted to hold at that moment.  So a problem with more rows still has every placement that fits,
+and what is proven about it holds.  Reserved bytes are a guess about placements not yet seen: while
+some are reserved beyond the given ones, nothing is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.caps.record import Found
+from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
+from placer.solving.caps.schedule import SCHEDULE
+from placer.solving.process.clock import Deadline
+from placer.solving.solution import Solution, Status
+from placer.solving.solver import solve
+
+
+class Rows:
+    """Searches of ``given`` by ``solver``; ``tightened`` is what the next one solves.
+
+    Where ``fits_first``, to find anything that fits matters more than to find the best: what is
+    reserved on one device is reserved on its likes, too.  While it does not yet ``reserve``,
+    moments alone are learned.
+    """
+
+    least_left_seconds = SCHEDULE.least_rows_seconds
+    is_tidy = True
+    to_prove = False
+    reserves = True
+
+    def __init__(self, given: PlacementProblem, solver: str, *, fits_first: bool = False) -> None:
+        self.given = self.tightened = given
+        self.solver, self.fits_first = solver, fits_first
+        self.loosened = 0
+        self.is_missed = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing is reserved on a guess, so that proofs hold for the given problem."""
+        given, now = self.given, self.tightened
+        return now.transient_bytes == given.transient_bytes and now.allowed == given.allowed
+
+    def search(self, found: Found, deadline: Deadline) -> Solution:
+        """The problem as it is known by now, begun at the best placement; a prediction is to end by
+        the deadline, too.  What fits already is only improved, in all of the time."""
+        judged = found.request.predict.longest_seconds
+        share = SCHEDULE.next_share if self.is_missed else 1.0
+        time = deadline.before(judged).part(share, SCHEDULE.least_rows_seconds)
+        known = found.known[-1:]
+        solution = solve(
+            self.tightened,
+            replace(found.parameters, time_limit_seconds=time.left(), to_prove=self.to_prove),
+            hint=known[0] if known else None,
+            solver=self.solver,
+        )
+        if not self.is_exact:
+            return solution
+        if solution.status is Status.INFEASIBLE:
+            found.infeasible = solution
+        elif self.given.objective == found.request.problem.objective:
+            found.raise_bound(solution.lower_bound)
+        return solution
+
+    def learn(self, found: Found, searched: Solution, _over: Sequence[int]) -> str:
+        """Takes the moments at which a placement was above its caps as rows, and reserves what else
+        the prediction saw there; where there was none, reserves less.  Returns why no search
+        follows, if none does."""
+        if searched.device_of is None:
+            return self._loosen(found)
+        overruns = found.request.predict.overruns(searched.device_of)
+        self.is_missed = bool(overruns)
+        if not self.reserves:
+            self.tightened = with_moments(self.tightened, overruns.values())
+            return ""
+        self.tightened = tighten(
+            self.tightened, searched.device_of, overruns, cautious=self.loosened > 0
+        )
+        if overruns and self.fits_first:
+            self.tightened = spread(self.tightened, self.given)
+        return ""
+
+    def share_rows(self, other: Rows) -> None:
+        """Takes the moments that other searches have learned."""
+        self.tightened = with_rows(self.tightened, other.tightened.live_bytes)
+
+    def _loosen(self, found: Found) -> str:
+        """No placement: half of what was reserved is left, in the end nothing."""
+        if self.is_exact:
+            return "nothing fits by the rows"
+        self.loosened += 1
+        is_enough = found.best is not None and found.request.asks_least_cost
+        if is_enough or self.loosened > SCHEDULE.most_loosened:
+            return "nothing better with what is reserved"
+        share = 0.5 if self.loosened % SCHEDULE.loosened_fully else 0.0
+        self.tightened = loosen(self.tightened, self.given, share=share)
+        return ""

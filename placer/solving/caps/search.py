@@ -1,0 +1,154 @@
+"""One search under caps on peaks: its stages leave rows, and what they find is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.caps.bound_beside import BoundBeside
+from placer.solving.caps.record import Found, PeakRequest
+from placer.solving.caps.rows import Rows
+from placer.solving.caps.schedule import SCHEDULE
+from placer.solving.peaks.search_caps import SearchCaps
+from placer.solving.peaks.searches import to_search
+from placer.solving.process import clock
+from placer.solving.process.clock import Deadline
+from placer.solving.search.peak_problem import PeakProblem
+from placer.solving.solution import Solution, Stage
+from placer.solving.solver import DEFAULT_SOLVER
+
+_MANY = 1_000_000
+
+
+class StageKind(NamedTuple):
+    """A stage: its name, and what it does until a deadline, which returns why it began and how it
+    ended, or ``None`` if there was no reason.  One that ``is_last`` comes even where all is
+    proven."""
+
+    name: str
+    run: Callable[[Search, Deadline], tuple[str, str] | None]
+    is_last: bool = False
+
+
+class Way(Protocol):
+    """A way to search, which learns from what the prediction says of what it found."""
+
+    @property
+    def is_tidy(self) -> bool:
+        """Whether what it finds has no debris."""
+        ...
+
+    @property
+    def least_left_seconds(self) -> float:
+        """With less left, no search follows."""
+        ...
+
+    def search(self, found: Found, deadline: Deadline) -> Solution | None:
+        """The next search; ``None`` if there is no time for it."""
+        ...
+
+    def learn(self, found: Found, searched: Solution, over: Sequence[int]) -> str:
+        """Learns by how much each device was above its cap.  Returns why no search follows, if none
+        does."""
+        ...
+
+
+class Search:
+    """The stages of one search: ``rows`` and ``fitting_rows``, for the least cost before another
+    objective, remember what they have learned from stage to stage."""
+
+    def __init__(self, request: PeakRequest) -> None:
+        self.request = request
+        self.began = clock.monotonic()
+        self.found = Found(request)
+        self.rows = Rows(request.problem, request.solver, fits_first=not request.asks_least_cost)
+        self.rows.to_prove = request.is_layered
+        self.rows.reserves = not request.searches_orders
+        self.least_cost = replace(request.problem, objective="transfer")
+        self.fitting_rows = Rows(self.least_cost, DEFAULT_SOLVER, fits_first=True)
+        self.beside: BoundBeside | None = None
+
+    @property
+    def deadline(self) -> Deadline:
+        """When all stages end."""
+        return self.request.deadline(self.began)
+
+    @cached_property
+    def peaks(self) -> PeakProblem:
+        """What searches along the orders are about."""
+        return self._peaks_of(self.request.problem)
+
+    @cached_property
+    def fitting_peaks(self) -> PeakProblem:
+        """The same for the least cost, where the objective is another."""
+        return self.peaks if self.request.asks_least_cost else self._peaks_of(self.least_cost)
+
+    def _peaks_of(self, problem: PlacementProblem) -> PeakProblem:
+        assert self.request.find_lifetimes is not None
+        lifetimes = self.request.find_lifetimes()
+        return to_search(problem, lifetimes, SearchCaps(problem).most)
+
+    def run(self, kind: StageKind) -> None:
+        """A stage, if there is reason for it, with its row."""
+        found = self.found
+        if found.infeasible is not None or (found.is_settled and not kind.is_last):
+            return
+        began, searches = clock.monotonic(), found.searches
+        reasons = kind.run(self, self.deadline)
+        if reasons is None:
+            return
+        why, ended = reasons
+        found.stages.append(
+            Stage(
+                name=kind.name,
+                why=why,
+                ended=ended,
+                seconds=clock.monotonic() - began,
+                searches=found.searches - searches,
+                value=None if found.best is None else found.best.value,
+                lower_bound=found.bound,
+            )
+        )
+
+    def pursue(
+        self, way: Way, deadline: Deadline, most: int | None = None, *, until_fits: bool = False
+    ) -> str:
+        """Searches one way, so often at ``most`` or until the deadline, what is found judged and
+        learned from each time; returns how it ended."""
+        found = self.found
+        most = most or (SCHEDULE.counted_searches if deadline.is_counted else _MANY)
+        for _ in range(most):
+            searched = way.search(found, deadline)
+            if searched is None:
+                break
+            found.note(searched)
+            over: list[int] = []
+            if searched.device_of is not None:
+                over = found.take(searched, is_tidy=way.is_tidy)
+            ended = found.ended(until_fits=until_fits) or way.learn(found, searched, over)
+            if ended:
+                return ended
+            judged = self.request.predict.longest_seconds
+            if deadline.is_over(way.least_left_seconds + judged):
+                break
+        else:
+            return "it has searched enough"
+        found.is_cut = found.is_cut or not deadline.is_counted
+        return "its time is over"
+
+    def begin_bound(self) -> None:
+        """Begins the search for a bound beside, once something says how much there is to prove."""
+        found, known = self.found, self.found.known[-1:]
+        if self.request.proves_beside and self.beside is None and known:
+            value = None if found.best is None else found.best.value
+            left = self.deadline.left()
+            self.beside = BoundBeside(self.request.problem, known[0], value, found.parameters, left)
+
+    def end_bound(self, *, wait: bool) -> None:
+        """Ends the search for a bound, after the rest of its time if it is to ``wait``."""
+        beside, self.beside = self.beside, None
+        if beside is not None and (proven := beside.end(wait=wait)) is not None:
+            self.found.raise_bound(proven.lower_bound)

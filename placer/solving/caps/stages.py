@@ -1,0 +1,312 @@
+"""Caps on predicted peaks, not on sums: the stages of the search, one after the other.
+
+A :class:`~placer.problem.placement_problem.PlacementProblem` limits resident and live bytes at some
+moments.  What a device really peaks at also depends on what it receives and on when: only a
+prediction of the whole placement tells.  So whatever a stage finds is judged by the prediction, and
+what that says of it makes the next search better: by rows (:mod:`placer.solving.caps.rows`) or
+along the orders of the step (:mod:`placer.solving.caps.orders`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placer.prediction.scoring import score
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.baselines import BASELINES
+from placer.solving.caps.orders import Orders
+from placer.solving.caps.predictions import PeakFinder, Predictions
+from placer.solving.caps.record import LifetimeFinder, PeakRequest
+from placer.solving.caps.rows import Rows
+from placer.solving.caps.schedule import SCHEDULE
+from placer.solving.caps.search import Search, StageKind
+from placer.solving.objectives.refining import value_of
+from placer.solving.peaks.repair import repair
+from placer.solving.process import clock
+from placer.solving.process.child_search import one_process
+from placer.solving.process.clock import Deadline
+from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.solver import DEFAULT_SOLVER, solve
+from placer.solving.tidying import tidy_within
+from placer.solving.transfer.stage import on_host
+
+Stage = tuple[str, str] | None
+"""Why a stage began and how it ended; ``None`` if there was no reason to begin it."""
+
+
+def solve_under_peaks(
+    problem: PlacementProblem,
+    find_peaks: PeakFinder,
+    parameters: SolverParameters | None = None,
+    *,
+    solver: str = DEFAULT_SOLVER,
+    find_lifetimes: LifetimeFinder | None = None,
+) -> Solution:
+    """The best placement found whose predicted peaks all stay within ``capacity_bytes``.
+
+    With ``find_lifetimes`` placements are also searched by what devices would hold along the
+    orders of the prediction.
+
+    The time limit covers all stages; with a limit of work each ends after a few searches.  Status
+    ``UNKNOWN`` with a placement means that this one, the nearest found, exceeds a cap; its warnings
+    say by how much.
+    """
+    request = PeakRequest(
+        problem=problem,
+        predict=Predictions(find_peaks, problem.capacity_bytes),
+        parameters=parameters or SolverParameters(),
+        solver=solver,
+        find_lifetimes=find_lifetimes,
+    )
+    search = Search(request)
+    with one_process():
+        try:
+            for kind in STAGES:
+                search.run(kind)
+            return search.found.answer(clock.monotonic() - search.began)
+        finally:
+            search.end_bound(wait=False)
+
+
+def _first_plan(search: Search, deadline: Deadline) -> Stage:
+    """Where no accelerator holds all, a placement along the orders before anything is proven."""
+    request = search.request
+    if not (request.searches_orders and request.asks_least_cost and _is_too_large(request.problem)):
+        return None
+    is_open = request.problem.spill == "auto"
+    share = SCHEDULE.plan_share_with_host if is_open else SCHEDULE.plan_share
+    ended = _along_orders(search, deadline.part(share), fits_first=True)
+    return "no accelerator holds all", ended
+
+
+def _is_too_large(given: PlacementProblem) -> bool:
+    """Whether no accelerator holds all."""
+    moments = given.live_bytes or ({},)
+    held = sum(given.resident_bytes) + max(sum(each.values()) for each in moments)
+    return held > max((given.capacity_bytes[device] for device in given.beside_host), default=held)
+
+
+def _along_orders(search: Search, deadline: Deadline, *, fits_first: bool = False) -> str:
+    """Searches along the orders; of the least cost, whatever the objective, for a first fit."""
+    peaks = search.fitting_peaks if fits_first else search.peaks
+    if not all(peaks.units.allowed):
+        return "an op has no device"
+    problem = search.least_cost if fits_first else search.request.problem
+    orders = Orders(problem, peaks, search.found, deadline, fits_first=fits_first)
+    most = None if deadline.is_counted else orders.schedule.most_searches
+    return search.pursue(orders, deadline, most, until_fits=fits_first)
+
+
+def _layers(search: Search, deadline: Deadline) -> Stage:
+    """Of a large program whole layers, dealt out and made to fit: what is found after that is never
+    worse than what a person does."""
+    if not search.request.is_layered or search.found.best is not None:
+        return None
+    part = _of_a_baseline(deadline.part(SCHEDULE.baseline_share))
+    given, ended = search.request.problem, ""
+    for share in SCHEDULE.layered_shares:  # from the second on, on more devices, less full
+        if not ended or search.found.best is None:
+            less = [int(share * cap) for cap in given.capacity_bytes]
+            less[given.host] = given.capacity_bytes[given.host]
+            less_room = replace(given, capacity_bytes=tuple(less))
+            layers = Rows(less_room, "layers")
+            layers.is_tidy = False
+            most = SCHEDULE.baseline_searches if share == 1.0 else 1
+            ended = search.pursue(layers, part, most, until_fits=True)
+    return "the program is large and nothing fits yet", ended
+
+
+def _of_a_baseline(deadline: Deadline) -> Deadline:
+    """The deadline of one baseline that is made to fit."""
+    if deadline.is_counted:
+        return deadline
+    return Deadline(min(deadline.at, clock.monotonic() + SCHEDULE.baseline_seconds))
+
+
+def _fit(search: Search, deadline: Deadline) -> Stage:
+    """For another objective anything that fits, by the least cost: what receives less holds
+    less."""
+    request, found = search.request, search.found
+    if not request.is_ours or request.asks_least_cost or found.best is not None:
+        return None
+    half = deadline.part(SCHEDULE.fit_share)
+    first = half.part(_rows_share(request), _least_rows_seconds(request))
+    ended = search.pursue(search.fitting_rows, first, 1, until_fits=True)
+    if request.searches_orders and not found.ended(until_fits=True):
+        ended = _along_orders(search, half, fits_first=True)
+    if not found.ended(until_fits=True):
+        ended = search.pursue(search.fitting_rows, half, until_fits=True)
+    search.rows.share_rows(search.fitting_rows)
+    return "nothing fits yet", ended
+
+
+def _baselines(search: Search, deadline: Deadline) -> Stage:
+    """For another objective baselines that are better than what is known, made to fit."""
+    request, found = search.request, search.found
+    if not request.is_ours or request.asks_least_cost:
+        return None
+    others = SCHEDULE.rows_share_of_others if request.searches_orders else 1.0
+    part = deadline.part(SCHEDULE.baseline_share * others)
+    values: dict[str, float] = {}
+    for name in TRIED:
+        if not part.is_over():
+            value = solve(request.problem, request.parameters, solver=name).value
+            values |= {} if value is None else {name: value}
+    for name in sorted(values, key=lambda name: values[name]):
+        if values[name] >= found.value or part.is_over():
+            break
+        best, one = found.best, _of_a_baseline(part)
+        rows = Rows(request.problem, name, fits_first=True)
+        for _ in range(SCHEDULE.baseline_searches):
+            if found.best is best and not one.is_over():
+                search.pursue(rows, one, 1)
+    found.is_cut = found.is_cut or part.is_over()
+    ended = "its time is over" if part.is_over() else "the others are no better"
+    return "they may be better, and are where searches begin", ended
+
+
+TRIED = tuple(name for name in BASELINES if name != "tensorflow-default")
+"""Those that look at the caps."""
+
+
+def _rows(search: Search, deadline: Deadline) -> Stage:
+    """A first search by rows, whose bound is proven; of another objective two, as the first may fit
+    by chance.  Of the largest programs layers are a better beginning."""
+    request, found, rows = search.request, search.found, search.rows
+    if not request.is_ours or (request.proves_beside and found.known):
+        return None
+    is_twice = request.searches_orders and not request.asks_least_cost
+    share, ended = _rows_share(request), ""
+    for _ in range(1 + is_twice):
+        if not found.is_settled and not rows.is_missed:
+            part = deadline.part(share, _least_rows_seconds(request))
+            ended = search.pursue(rows, part, 1)
+            share = SCHEDULE.next_share
+    return "what is best by the rows, and a bound", ended
+
+
+def _rows_share(request: PeakRequest) -> float:
+    if not request.searches_orders:
+        return SCHEDULE.rows_share
+    others = 1.0 if request.asks_least_cost else SCHEDULE.rows_share_of_others
+    return SCHEDULE.rows_share_before_orders * others
+
+
+def _least_rows_seconds(request: PeakRequest) -> float:
+    is_first = request.searches_orders
+    return SCHEDULE.least_first_seconds if is_first else SCHEDULE.least_rows_seconds
+
+
+def _orders(search: Search, deadline: Deadline) -> Stage:
+    """Searches along the orders, where rows alone say too little."""
+    request, found = search.request, search.found
+    is_fitted, is_missed = found.best is not None, search.rows.is_missed
+    if not request.searches_orders or not (request.asks_least_cost or is_fitted):
+        return None
+    if is_missed or not is_fitted:
+        why = "by the rows a device is above its cap" if is_missed else "nothing fits yet"
+    elif request.is_layered:
+        why = "the program is large: rows find little"
+    elif request.asks_least_cost and _is_too_large(request.problem):
+        why = "no accelerator holds all"
+    else:
+        return None
+    search.begin_bound()
+    is_few = is_fitted and not is_missed and not request.is_layered
+    share = SCHEDULE.orders_share_of_few if is_few else SCHEDULE.orders_share
+    return why, _along_orders(search, deadline.part(share))
+
+
+def _mend(search: Search, deadline: Deadline) -> Stage:
+    """What is above a cap, and costs less than what fits, is mended move by move."""
+    request, found = search.request, search.found
+    near = found.nearest
+    if not (request.searches_orders and request.asks_least_cost) or near is None:
+        return None
+    assert near.device_of is not None
+    best, units = found.best, search.peaks.units
+    until, judged = deadline.part(SCHEDULE.mend_share), request.predict.longest_seconds
+    mended = repair(
+        replace(search.peaks, capacity=request.problem.capacity_bytes),
+        units.project(near.device_of),
+        lambda device_of: request.predict.bytes_over(units.expand(device_of)),
+        lambda: until.is_over(judged),
+        found.value,
+    )
+    found.take(replace(near, device_of=units.expand(mended)), is_tidy=False)
+    why = "nothing fits yet" if best is None else "what is above a cap costs less than what fits"
+    return why, "no move helps" if found.best is best else "mended"
+
+
+def _again(search: Search, deadline: Deadline) -> Stage:
+    """Searches by rows in the rest of the time: they prove, and learn what they are above."""
+    request, found = search.request, search.found
+    if found.searches and deadline.is_over(SCHEDULE.least_rows_seconds):
+        found.is_cut = True
+        return None
+    is_fitted = found.best is not None
+    if request.is_ours and not request.asks_least_cost and not is_fitted:
+        half = deadline.part(SCHEDULE.fit_share)
+        search.pursue(search.fitting_rows, half, until_fits=True)
+    if not found.is_tidy:  # so much is for tidying
+        deadline = deadline.before(SCHEDULE.tidied_judged * request.predict.longest_seconds)
+    search.rows.reserves = True
+    most = 1 if deadline.is_counted and is_fitted else None
+    ended = search.pursue(search.rows, deadline, most)
+    return "what is found may be the best" if is_fitted else "nothing fits yet", ended
+
+
+def _tidy(search: Search, deadline: Deadline) -> Stage:
+    """No device is left with a handful of ops that could be elsewhere for nothing."""
+    request, found = search.request, search.found
+    if found.best is None or found.is_tidy or not request.asks_least_cost:
+        return None
+    assert found.best.device_of is not None
+    judged = request.predict.longest_seconds
+    device_of, _ = tidy_within(
+        request.problem,
+        found.best.device_of,
+        request.predict.bytes_over,
+        lambda predictions: not deadline.is_counted and deadline.is_over(predictions * judged),
+    )
+    value = value_of(request.problem, device_of)
+    found.best = replace(found.best, device_of=device_of, value=value)
+    return "debris may be left", "tidied"
+
+
+def _host(search: Search, _deadline: Deadline) -> Stage:
+    """Everything on the host, if that costs less than all that is known: no search need have come
+    by it."""
+    problem, found = search.request.problem, search.found
+    device_of = on_host(problem, found.known[0] if found.known else None)
+    if not search.request.is_ours or value_of(problem, device_of) >= found.value:
+        return None
+    if score(replace(problem, live_bytes=()), device_of).violations:
+        return None
+    best = found.best
+    found.take(Solution(status=Status.FEASIBLE, device_of=device_of), is_tidy=True)
+    is_taken = found.best is not best
+    return "it costs less than what fits", "it fits" if is_taken else "it is above a cap"
+
+
+def _prove(search: Search, _deadline: Deadline) -> Stage:
+    """The rest of the time for the bound that is sought beside."""
+    if search.beside is None or search.found.best is None:
+        return None
+    search.end_bound(wait=True)
+    return "a bound is sought beside", "its time is over"
+
+
+STAGES = (
+    StageKind("first plan", _first_plan),
+    StageKind("layers", _layers),
+    StageKind("fit", _fit),
+    StageKind("baselines", _baselines),
+    StageKind("rows", _rows),
+    StageKind("orders", _orders),
+    StageKind("mend", _mend),
+    StageKind("rows again", _again),
+    StageKind("tidy", _tidy, is_last=True),
+    StageKind("host", _host, is_last=True),
+    StageKind("prove", _prove),
+)
