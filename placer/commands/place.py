@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     from placer.commands import gates
     from placer.pipeline.pipeline import place
+    from placer.rendering.text.stages_text import stages_text
 
     limits = gates.read_gates(arguments)
     wanted = {
@@ -80,6 +82,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.output:
         plan.save(arguments.output, force=arguments.force)
     show_saved(plan, arguments, "Plan")
+    if arguments.verbose:
+        sys.stderr.write(stages_text(plan.solver))
     require_placement(plan)
     gates.require(plan.gate)
 

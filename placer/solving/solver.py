@@ -1,4 +1,6 @@
-"""Solving a placement problem: the map of the whole algorithm."""
+"""Solving a placement problem: the map of the whole algorithm.
+
+Under caps on predicted peaks the map is :mod:`placer.solving.caps.stages`, which calls this one."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Orders:
         # with time for few predictions, searches would learn too late what they say beyond counting
         is_short = not deadline.is_counted and deadline.is_over(self.schedule.few_judged * judged)
         if found.known and (fits_first or is_short):
-            device_of = found.known[0]
+            device_of = found.known[-1]  # what fits, if anything does
             self.caps.reserve(self._counted(device_of), self._over(found, device_of))
 
     @property

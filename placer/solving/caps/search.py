@@ -120,7 +120,10 @@ class Search:
         learned from each time; returns how it ended."""
         found = self.found
         most = most or (SCHEDULE.counted_searches if deadline.is_counted else _MANY)
-        for _ in range(most):
+        for number in range(most):
+            judged = self.request.predict.longest_seconds
+            if number and deadline.is_over(way.least_left_seconds + judged):
+                break
             searched = way.search(found, deadline)
             if searched is None:
                 break
@@ -131,9 +134,6 @@ class Search:
             ended = found.ended(until_fits=until_fits) or way.learn(found, searched, over)
             if ended:
                 return ended
-            judged = self.request.predict.longest_seconds
-            if deadline.is_over(way.least_left_seconds + judged):
-                break
         else:
             return "it has searched enough"
         found.is_cut = found.is_cut or not deadline.is_counted

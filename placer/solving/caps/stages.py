@@ -279,7 +279,9 @@ def _host(search: Search, _deadline: Deadline) -> Stage:
     by it."""
     problem, found = search.request.problem, search.found
     device_of = on_host(problem, found.known[0] if found.known else None)
-    if not search.request.is_ours or value_of(problem, device_of) >= found.value:
+    if not search.request.is_ours or device_of in found.known:
+        return None
+    if value_of(problem, device_of) >= found.value:
         return None
     if score(replace(problem, live_bytes=()), device_of).violations:
         return None

@@ -16,8 +16,9 @@ class CapSchedule:
 
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
     judged_margin: float = 0.9998  # the same, where the prediction has told by how much
+    wary_margin: float = 0.93  # the same for anything that fits, where the host takes the rest
     wary: float = 0.15  # of a gap, more for each search that came out above a cap
-    most_wary: float = 0.3  # the same where anything that fits will do, and the host takes the rest
+    most_wary: float = 0.3  # the same where anything that fits will do
     wary_from: float = 0.2  # of all caps together left; in proportion where less is
     most_reserved: float = 0.5  # of all caps together left, before anything was searched
 
@@ -36,17 +37,21 @@ class SearchCaps:
 
     def __init__(self, problem: PlacementProblem, *, is_wary: bool = False) -> None:
         self.caps, self.others = problem.capacity_bytes, problem.beside_host
-        self.most = self.now = tuple(int(_SCHEDULE.margin * cap) for cap in self.caps)
+        margin = _SCHEDULE.wary_margin if is_wary else _SCHEDULE.margin
+        self.most = tuple(int(_SCHEDULE.margin * cap) for cap in self.caps)
+        self.now = tuple(int(margin * cap) for cap in self.caps)
         self.caution, self.lowered = 1.0, 0
-        self.is_wary = is_wary
+        self.is_wary, self.is_open = is_wary, problem.spill == "auto"
         self.is_missed = False
 
     def reserve(self, counted: Sequence[float], overruns: Sequence[int]) -> None:
         """Before the first search: takes the largest gap of a placement, as a share of the cap, off
-        every cap but the host's."""
+        every cap but the host's; where the host takes no rest, no more than half of what all caps
+        together leave."""
         gaps = self._gaps(counted, overruns)
         rate = max((gaps[d] / self.caps[d] for d in self.others if self.caps[d]), default=0.0)
-        rate = min(max(0.0, rate), _SCHEDULE.most_reserved * (1.0 - self._held(counted)))
+        left = 1.0 if self.is_open else 1.0 - self._held(counted)
+        rate = min(max(0.0, rate), _SCHEDULE.most_reserved * left)
         now = list(self.now)
         for device in self.others:
             now[device] = min(now[device], int((1.0 - rate) * self.caps[device]))

@@ -151,8 +151,14 @@ def one_process() -> Iterator[None]:
         yield
     finally:
         _blocks.pop()
-        while _ahead and not _blocks:
-            _ahead.pop().close(wait=False)
+        if not _blocks:
+            end_ahead()
+
+
+def end_ahead() -> None:
+    """Ends the process that waits for its search, if there is one."""
+    while _ahead:
+        _ahead.pop().close(wait=False)
 
 
 def searching_child() -> Child:
@@ -168,12 +174,15 @@ def _ask(request: SearchRequest, time_limit_seconds: float) -> Outcome:
     child = searching_child()
     limit = time_limit_seconds + GRACE_SECONDS
     outcome = child.ask(SEARCH_TASK, request, limit, keep=True)
-    if outcome.ending is not Ending.ANSWERED:
-        return outcome
-    if with_code and _blocks and not _ahead and not getattr(outcome.answer, "is_running", True):
+    is_answered = outcome.ending is Ending.ANSWERED
+    is_running = getattr(outcome.answer, "is_running", True)
+    if is_answered and with_code and _blocks and not _ahead and not is_running:
         _ahead.append(child)
-    else:
+        return outcome
+    if is_answered:
         child.close(wait=False)
+    if _blocks:
+        start_ahead()  # it is ready once what was found is judged
     return outcome
 
 

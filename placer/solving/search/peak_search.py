@@ -105,6 +105,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         self.near: Found | None = None
         self.near_cost = np.inf
         self.waiting = deque(problem.positions)
+        self.unmended = deque(hints if problem.is_near else ())
         arrays = transfer_arrays(problem.units)
         sent = float(arrays.nets.bytes.sum() + 1.0) * len(problem.capacity)
         self.most = sent + float(arrays.units.seconds.max(axis=1, initial=0.0).sum())
@@ -129,17 +130,24 @@ class PeakSearch(MultilevelSearch[Watched]):
         return len(np.unique(device_of)), round(share, 2)
 
     def step(self, deadline: float) -> None:
-        """One cycle: from nothing, or from a good placement."""
+        """One cycle: from nothing, or from a good placement.  Near given ones, which may be above
+        caps that are lower now, these come first."""
         with self.lock:
             cycle, self.cycles = self.cycles, self.cycles + 1
             position = self.waiting.popleft() if self.waiting else None
+            hint = self.unmended.popleft() if self.unmended else None
         early = _SCHEDULE.beginnings
         is_near = self.problem.is_near and bool(self.population)
         ways = ("vary", "mix") if is_near else _SCHEDULE.later
         how = str(self.random.choice(ways))
         if not is_near and cycle < len(early):
             how = early[cycle]
-        if position is not None and not is_near:
+        if hint is not None:
+            device_of = np.array(hint, np.int64)
+            level = Level(self.arrays, self.data_of(Found(0.0, device_of)))
+            steps, heat = _SCHEDULE.mend_steps, _SCHEDULE.mend_heat
+            self._refine([level], device_of, steps, heat, deadline)
+        elif position is not None and not is_near:
             self._fresh("given", position, cycle, deadline)
         elif how in ("vary", "mix") and self.population:
             heat = float(self.random.choice(_SCHEDULE.vary_heats))

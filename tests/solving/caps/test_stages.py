@@ -187,6 +187,13 @@ def test_receive_buffers_are_reserved() -> None:
     solution = solve_under_peaks(problem, find_peaks, QUICK)
     assert solution.status is Status.FEASIBLE
     assert (solution.value, solution.lower_bound) == (3, 2)
+    # each stage has left a row
+    assert [stage.name for stage in solution.stages] == ["rows", "rows again"]
+    first, last = solution.stages
+    assert (first.name, first.searches, first.value, first.lower_bound) == ("rows", 1, None, 2)
+    assert (last.name, last.value, last.lower_bound) == ("rows again", 3, 2)
+    assert all(stage.why and stage.ended for stage in solution.stages)
+    assert sum(stage.seconds for stage in solution.stages) <= solution.seconds
 
 
 @pytest.mark.usefixtures("perfect_child")
