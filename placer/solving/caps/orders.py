@@ -16,7 +16,7 @@ from placer.solving.caps.schedule import FITTING_ORDERS, ORDERS, QUICK_ORDERS
 from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.peaks.searches import SEARCHES
 from placer.solving.process.child_search import search_in_child
-from placer.solving.process.clock import Deadline
+from placer.solving.process.deadline import Deadline
 from placer.solving.search.peak_problem import PeakProblem
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution

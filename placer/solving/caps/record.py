@@ -13,7 +13,7 @@ from placer.solving.caps.overruns import overrun_conflict, overrun_warnings
 from placer.solving.caps.predictions import Predictions
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import value_of
-from placer.solving.process.clock import Deadline
+from placer.solving.process.deadline import Deadline
 from placer.solving.solution import Solution, SolverParameters, Stage, Status
 from placer.solving.solver import DEFAULT_SOLVER
 

@@ -15,7 +15,8 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps.record import Found
 from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
 from placer.solving.caps.schedule import SCHEDULE
-from placer.solving.process.clock import Deadline
+from placer.solving.process.child_search import start_ahead
+from placer.solving.process.deadline import Deadline
 from placer.solving.solution import Solution, Status
 from placer.solving.solver import solve
 
@@ -36,6 +37,7 @@ class Rows:
     def __init__(self, given: PlacementProblem, solver: str, *, fits_first: bool = False) -> None:
         self.given = self.tightened = given
         self.solver, self.fits_first = solver, fits_first
+        self.last: tuple[int, ...] | None = None
         self.loosened = 0
         self.is_missed = False
 
@@ -52,6 +54,8 @@ class Rows:
         share = SCHEDULE.next_share if self.is_missed else 1.0
         time = deadline.before(judged).part(share, SCHEDULE.least_rows_seconds)
         known = found.known[-1:]
+        if not self.reserves:  # a search along the orders follows, and CP-SAT may end late
+            start_ahead(2)
         solution = solve(
             self.tightened,
             replace(found.parameters, time_limit_seconds=time.left(), to_prove=self.to_prove),
@@ -74,6 +78,9 @@ class Rows:
             return self._loosen(found)
         overruns = found.request.predict.overruns(searched.device_of)
         self.is_missed = bool(overruns)
+        if searched.device_of == self.last:
+            return "the same placement again"
+        self.last = searched.device_of
         if not self.reserves:
             self.tightened = with_moments(self.tightened, overruns.values())
             return ""

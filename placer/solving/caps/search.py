@@ -15,7 +15,7 @@ from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.peaks.searches import to_search
 from placer.solving.process import clock
-from placer.solving.process.clock import Deadline
+from placer.solving.process.deadline import Deadline
 from placer.solving.search.peak_problem import PeakProblem
 from placer.solving.solution import Solution, Stage
 from placer.solving.solver import DEFAULT_SOLVER

@@ -24,7 +24,7 @@ from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.repair import repair
 from placer.solving.process import clock
 from placer.solving.process.child_search import one_process
-from placer.solving.process.clock import Deadline
+from placer.solving.process.deadline import Deadline
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
 from placer.solving.tidying import tidy_within

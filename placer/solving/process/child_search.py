@@ -130,16 +130,16 @@ def effort_of(parameters: SolverParameters, deadline: float) -> Effort:
 
 
 _ahead: list[Child] = []
-"""The process that waits for its search, if there is one."""
+"""The processes that wait for their search."""
 
 _blocks: list[None] = []
 """One entry for each :func:`one_process` that is open."""
 
 
-def start_ahead() -> None:
-    """Starts the process of the next search, which loads the machine code while this one is
-    busy."""
-    if not _ahead and is_compiled(PEAKS):
+def start_ahead(processes: int = 1) -> None:
+    """Starts the process of the next search, or of so many, which load the machine code while this
+    one is busy."""
+    while len(_ahead) < processes and is_compiled(PEAKS):
         _ahead.append(Child(_environment(), ("placer.solving.warm_up:load_peaks",)))
 
 
@@ -156,14 +156,14 @@ def one_process() -> Iterator[None]:
 
 
 def end_ahead() -> None:
-    """Ends the process that waits for its search, if there is one."""
+    """Ends the processes that wait for a search."""
     while _ahead:
         _ahead.pop().close(wait=False)
 
 
 def searching_child() -> Child:
     """A child for a search, the one that waits if there is one."""
-    return _ahead.pop() if _ahead else Child(_environment())
+    return _ahead.pop(0) if _ahead else Child(_environment())
 
 
 def _ask(request: SearchRequest, time_limit_seconds: float) -> Outcome:
