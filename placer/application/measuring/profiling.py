@@ -137,16 +137,21 @@ def measure(
     the program may do nothing but compute."""
     import tensorflow as tf
 
+    from placer.application.placing.kept_state import with_ops
     from placer.application.running.generated_inputs import input_values
+    from placer.application.running.graph_starts import find_start, invent_tables, started
     from placer.application.running.program_runs import invent_state, switch_optimisers_off
     from placer.application.running.run_starts import graph_start
     from placer.application.running.unsafe_ops import disarm, require_harmless
     from placer.extraction.flat_program import describe
-    from placer.extraction.reading.loading import load_program
+    from placer.extraction.reading.loading import flatten, read_program
 
     # the program, and values for its inputs
     path, choice, wanted, folder = request
-    program = load_program(path, **choice)
+    raw = read_program(path, choice)
+    program = flatten(raw)
+    start = find_start(raw.graph_def.node, [node.name for node in program.graph_def.node])
+    whole = with_ops(start.ops, raw, program, {})[0]
     bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
     if wanted.ragged:
         bindings["ragged"] = dict(wanted.ragged)
@@ -163,16 +168,19 @@ def measure(
     switch_optimisers_off(config)
     try:
         with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
-            graph_def = copied(program.graph_def)
+            graph_def = copied(whole.graph_def)
             map_graph_devices(graph_def, lambda _: "")
             ends = (*program.output_ops, *program.targets)
             if folder is not None:
-                reached = require_harmless(graph_def, [graph_start(ends, feeds)], folder)
+                started_ends = [*ends, *start.ops]
+                reached = require_harmless(graph_def, [graph_start(started_ends, feeds)], folder)
                 disarm(graph_def, reached)
             tf.graph_util.import_graph_def(graph_def, name="")
             invent_state(session, graph)
+            invent_tables(session, graph, start)
             targets = [graph.get_operation_by_name(name) for name in ends]
-            seconds, traces = _steps(session, targets, feeds, wanted.steps)
+            with started(session, graph, start):
+                seconds, traces = _steps(session, targets, feeds, wanted.steps)
     except tf.errors.OpError as error:
         raise ModelError(f"the model does not run here: {error.message.strip()[:500]}") from error
     except ValueError as error:

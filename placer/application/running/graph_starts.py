@@ -28,6 +28,7 @@ _DEQUEUES = frozenset(
     | {"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"}
 )
 _INITIALISERS = TABLE_INITIALISERS | ITERATOR_INITIALISERS
+_STATIC_TABLES = frozenset({"HashTable", "HashTableV2"})
 _NOT_ALONE = PLACEHOLDERS | RESTORES
 _SECONDS_TO_END = 10.0
 """Seconds that threads get to end once their queues are closed."""
@@ -107,6 +108,35 @@ def _runs_alone(name: str, nodes: Mapping[str, Any]) -> bool:
         seen |= new
         pending += new
     return True
+
+
+def invent_tables(session: Any, graph: Any, start: GraphStart) -> None:
+    """Fills the tables of a graph that nothing in it fills, such as those of a SavedModel's flat
+    graph, with a few keys as inputs are made up."""
+    import numpy
+    import tensorflow as tf
+
+    filled = {
+        tensor.op.name
+        for name in start.initialisers
+        for tensor in graph.get_operation_by_name(name).inputs
+    }
+    fillers = []
+    for op in graph.get_operations():
+        if op.type not in _STATIC_TABLES or op.name in filled:
+            continue
+        arrays = []
+        for name in ("key_dtype", "value_dtype"):
+            dtype = tf.as_dtype(op.get_attr(name))
+            found = [b"abc", b""] if dtype == tf.string else numpy.arange(2)
+            arrays.append(numpy.asarray(found, dtype.as_numpy_dtype))
+        fill = tf.raw_ops.InitializeTableV2
+        if op.type == "HashTable":
+            fill = tf.raw_ops.InitializeTable
+        with graph.as_default(), graph.colocate_with(op, ignore_existing=True):
+            fillers.append(fill(table_handle=op.outputs[0], keys=arrays[0], values=arrays[1]))
+    if fillers:
+        session.run(fillers)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from placer.application.devices.graph_optimisers import (
 )
 from placer.application.running.cluster_runs import local_master
 from placer.application.running.generated_inputs import Array, stand_in_weights
-from placer.application.running.graph_starts import GraphStart, started
+from placer.application.running.graph_starts import GraphStart, invent_tables, started
 from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
 from placer.extraction.reading.saved_functions import find_function
@@ -295,6 +295,8 @@ def open_session(request: RunRequest, which: int) -> Iterator[tuple[Any, tuple[s
             v1.saved_model.load(session, list(request.tags), str(path))
         stored = request.kind != "graph" and _has_weights(path)
         notes = () if stored else invent_state(session, session.graph)
+        if request.kind == "graph":
+            invent_tables(session, session.graph, request.start)
         with started(session, session.graph, request.start):
             yield session, notes
 

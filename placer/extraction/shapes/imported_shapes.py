@@ -162,7 +162,8 @@ def _read(
     values: dict[str, tuple[int, ...]] = {}
     for name, (shape, value) in scratch.known_values.items():
         _set_shape(shapes, name, shape)
-        values[name] = value
+        if len(value) <= SMALL:
+            values[name] = value
     handles: dict[str, ElementState] = {}
     evaluate = _Constants(types, replaced).value
     with graph._c_graph.get() as c_graph:

@@ -15,7 +15,7 @@ from placer.errors import UsageError
 from placer.extraction.graph_defs.parsing_ops import RAGGED, SPARSE, find_parsers
 from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.scratch_graphs import Refinement
-from placer.extraction.shapes.composite_shapes import OPEN, Sizes
+from placer.extraction.shapes.composite_shapes import MOST_VALUES, OPEN, Sizes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
 from placer.graph.op_types import SPLITTERS
 from placer.graph.program_source import Warning_
@@ -163,6 +163,8 @@ def source_refinements(bound: BoundSources, imported: ImportedGraph) -> dict[str
             ensured |= source.shapes(rows, length)
             if source.kind != RAGGED:
                 values[source.outputs[2]] = (length,) if rows is None else (rows, length)
+            elif (rows or 1) <= MOST_VALUES:  # row splits, out of which TensorFlow concludes more
+                values[source.outputs[1]] = tuple(n * length for n in range((rows or 1) + 1))
         if ensured:
             shapes = ((n, shape) for n, shape in sorted(ensured.items()) if n not in values)
             found[op] = Refinement(ensured=tuple(shapes), values=tuple(sorted(values.items())))

@@ -121,3 +121,22 @@ def test_a_model_that_does_not_run_here_exits_3(tmp_path, capsys):
     assert "does not run here" in error
     assert "Traceback" not in error
     assert not (tmp_path / "costs.json").exists()
+
+
+def test_tables_and_iterators_are_started_before_they_are_measured(tmp_path):
+    """A table that the graph fills, one that it does not (as in a SavedModel), and a dataset."""
+
+    def build():
+        values = tf.lookup.KeyValueTensorInitializer(["a"], [3], tf.string, tf.int64)
+        ids = tf.lookup.StaticHashTable(values, -1).lookup(tf.constant(["a", "b"]))
+        bare = tf.raw_ops.HashTableV2(key_dtype=tf.int64, value_dtype=tf.int64, name="bare")
+        more = tf.raw_ops.LookupTableFindV2(
+            table_handle=bare, keys=ids, default_value=tf.constant(-1, tf.int64), name="more"
+        )
+        data = tf.data.Dataset.range(9).batch(2).repeat()
+        batch = v1.data.make_initializable_iterator(data).get_next()
+        tf.add(batch[:1] + more, 1, name="y")
+
+    model, costs = _write(tmp_path / "graph.pb", build), str(tmp_path / "costs.json")
+    assert main(["profile", model, "-o", costs, "--steps", "2", "--outputs", "y", "-q"]) == 0
+    assert {"y", "more", "IteratorGetNext"} <= set(MeasuredCosts.load(costs).ops)

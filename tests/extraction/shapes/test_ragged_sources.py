@@ -30,6 +30,7 @@ def example_graph():
         pooled = tf.nn.safe_embedding_lookup_sparse(table, found["history"])
         tf.identity(pooled, "pooled")
         tf.identity(found["tags"].values, "tags")
+        tf.identity(tf.reduce_max(tf.strings.length(found["tags"]), axis=1), "longest")
         tf.identity(found["dense"], "dense")
     return graph
 
@@ -54,7 +55,8 @@ def run_examples(graph):
     with v1.Session(graph=graph) as session:
         session.run(graph.get_operation_by_name("table/Assign"))
         values = session.run(
-            ["pooled:0", "tags:0", "dense:0"], {"examples:0": [example() for _ in range(ROWS)]}
+            ["pooled:0", "tags:0", "dense:0", "longest:0"],
+            {"examples:0": [example() for _ in range(ROWS)]},
         )
     return [value.shape for value in values]
 
@@ -65,12 +67,13 @@ def test_lengths_of_parsed_features_are_bound_by_their_keys():
     graph = example_graph()
     found = extract(
         graph,
-        outputs=["pooled", "tags", "dense"],
+        outputs=["pooled", "tags", "dense", "longest"],
         batch_size=ROWS,
         ragged={"history": (None, IDS), "tags": (ROWS, WORDS)},
     )
     assert found.unknown == ()
-    assert shapes_of(found, "pooled", "tags", "dense") == run_examples(graph)
+    names = ("pooled", "tags", "dense", "longest")
+    assert shapes_of(found, *names) == run_examples(graph)
 
 
 @pytest.mark.slow
