@@ -78,8 +78,8 @@ def sets_of_too_few_devices(sets: Any) -> Any:
 def cuts_for_sale(least_signed: Any) -> Any:
     """Sets are worth what they are cut by once more."""
 
-    def flawed(self: Any, price: Any, inside: Any, outside: Any) -> Any:
-        value, nodes = least_signed(self, price, inside, outside)
+    def flawed(self: Any, price: Any, inside: Any, outside: Any, **how: Any) -> Any:
+        value, nodes = least_signed(self, price, inside, outside, **how)
         return 2 * value - int(price[nodes].sum()), nodes
 
     return flawed
@@ -88,10 +88,10 @@ def cuts_for_sale(least_signed: Any) -> Any:
 def dear_sets_left_out(least_signed: Any) -> Any:
     """Sets without the dearest hub say nothing."""
 
-    def flawed(self: Any, price: Any, inside: Any, outside: Any) -> Any:
+    def flawed(self: Any, price: Any, inside: Any, outside: Any, **how: Any) -> Any:
         if len(inside) and len(outside):
             return int(abs(price).sum()), inside[:0]
-        found: tuple[int, Any] = least_signed(self, price, inside, outside)
+        found: tuple[int, Any] = least_signed(self, price, inside, outside, **how)
         return found
 
     return flawed

@@ -82,6 +82,7 @@ class CutGraph:
             arcs += [(last + 1, pin, size) for pin in pins]
             last += 2
         self.terminal = last
+        self.net_arcs = len(arcs)
         arcs += [(int(n), last, self.ceiling) for n in np.flatnonzero(self.outside)]
         tails, heads, sizes = np.array(arcs, np.int64).reshape(-1, 3).T
         return tails, heads, sizes
@@ -99,19 +100,23 @@ class CutGraph:
         tails, _, sizes = self._arcs
         return np.bincount(tails, sizes, minlength=self.count)[: self.count].astype(np.int64)
 
-    def least_signed(self, price: Ints, inside: Ints, outside: Ints) -> tuple[int, Ints]:
+    def least_signed(
+        self, price: Ints, inside: Ints, outside: Ints, *, of_any: bool = False
+    ) -> tuple[int, Ints]:
         """The least cut and price of a set with the nodes ``inside`` and without those ``outside``,
-        and its nodes; a price may be negative."""
+        and its nodes; a price may be negative.  ``of_any`` takes those too that are in no set of a
+        device."""
         gained, paid = np.flatnonzero(price < 0), np.flatnonzero(price > 0)
-        source, most = self.terminal + 1, int(np.abs(price).sum() + self._arcs[2].sum()) + 1
+        tails, heads, sizes = (part[: self.net_arcs if of_any else None] for part in self._arcs)
+        source, most = self.terminal + 1, int(np.abs(price).sum() + sizes.sum()) + 1
         end = np.full(len(paid) + len(outside), self.terminal)
         begin = np.full(len(gained) + len(inside), source)
         forced = np.full(len(inside) + len(outside), most)
         arcs = (
-            (self._arcs[0], begin, paid, outside),
-            (self._arcs[1], gained, inside, end),
+            (tails, begin, paid, outside),
+            (heads, gained, inside, end),
             (
-                self._arcs[2],
+                sizes,
                 -price[gained],
                 forced[: len(inside)],
                 price[paid],

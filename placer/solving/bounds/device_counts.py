@@ -19,6 +19,9 @@ a set that is worth t.  That many follow from the sum of their weights in each r
 capacities, or from the units of which no two fit on one device together.  What is not known to have
 a value counts as without.
 
+A host that is larger than the devices is none of them.  Where units may be there as well this bound
+is not looked for: of the weight that the host may take it keeps hardly anything.
+
 With prices of nothing the set of all units has no cut, and every value is zero.  The best prices
 are looked for by subgradients: whatever is in the best sets of more units than a device could hold
 (by weight) becomes dearer, all else cheaper (M. Held, P. Wolfe, H. P. Crowder, Validation of
@@ -34,6 +37,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +75,25 @@ _MOST = 2**61
 """Sums of bytes are kept below that."""
 
 
+class OnHost(NamedTuple):
+    """Per node of a graph twice what it costs on the host; the nodes that are there in every
+    placement, and those that never are.  Nodes without a value cost nothing."""
+
+    twice: Ints
+    always: Ints
+    never: Ints
+
+
+def _hosts_apart(problem: UnitProblem) -> frozenset[int]:
+    """The host, if it holds more than any other device."""
+    host = problem.host
+    larger = any(
+        row.capacity[host] > max((*row.capacity[:host], *row.capacity[host + 1 :]), default=0)
+        for row in problem.rows
+    )
+    return frozenset([host] if larger else [])
+
+
 class DeviceCountBound:
     """The bound of one problem; ``known_bytes`` is the transfer of some placement, ``note_bound``
     is called with every better bound in bytes.
@@ -98,24 +121,29 @@ class DeviceCountBound:
         count = problem.unit_count
         self.weights = np.array([row.weights for row in problem.rows], np.int64)
         self.weights = self.weights.reshape(len(problem.rows), count)
+        self.apart = _hosts_apart(problem)
+        self.is_open = any(
+            len(allowed) > 1 and not self.apart.isdisjoint(allowed) for allowed in problem.allowed
+        )
         self.devices = self._devices()
         shared = [not self.devices.isdisjoint(allowed) for allowed in problem.allowed]
         self.outside = ~np.array(shared, np.bool_)
-        there = [frozenset(allowed) == self.devices for allowed in problem.allowed]
+        there = [frozenset(allowed) - self.apart == self.devices for allowed in problem.allowed]
         self.held = held_by_most(problem, self.devices)
         self.share = self._shares(np.array(there, np.bool_))
         self.asked = self._asked()
 
     def _devices(self) -> frozenset[int]:
-        """The devices that most weight may use."""
+        """The devices that most weight may use, a host apart from them aside."""
         weight: Counter[frozenset[int]] = Counter()
         for allowed, size in zip(self.problem.allowed, self.weights.sum(axis=0), strict=True):
-            weight[frozenset(allowed)] += int(size)
+            if not self.apart.issuperset(allowed):
+                weight[frozenset(allowed) - self.apart] += int(size)
         return max(weight, key=lambda devices: weight[devices], default=frozenset())
 
     def _shares(self, there: npt.NDArray[np.bool_]) -> Floats:
         """Per unit, the share of the largest device that it takes in the fullest row."""
-        if not len(self.weights):
+        if not len(self.weights) or not self.devices:
             return np.zeros(len(there))
         largest = np.maximum(1, self.held[:, 0])
         row = int(np.argmax(np.where(there, self.weights, 0).sum(axis=1) / largest))
@@ -128,14 +156,30 @@ class DeviceCountBound:
         is_asked = (so_far < SCHEDULE.covered * self.share.sum()) & (self.share[order] > 0)
         return np.asarray(order[is_asked], np.int64)
 
+    def on_host(self, graph: CutGraph) -> OnHost | None:
+        """What the nodes of ``graph`` cost on the host, if that is open to any of them."""
+        problem = self.problem
+        if not self.is_open:
+            return None
+        may, must = np.ones(graph.count, np.bool_), np.zeros(graph.count, np.bool_)
+        twice = np.zeros(graph.count, np.int64)
+        units = self.graph_units(graph)
+        slower = np.array([problem.cost[unit][problem.host] for unit in units], np.int64)
+        np.add.at(twice, graph.node_of[units], 2 * slower)
+        for node, allowed in zip(graph.node_of, problem.allowed, strict=True):
+            if node >= 0:
+                may[node] &= problem.host in allowed
+                must[node] |= set(allowed) == {problem.host}
+        return OnHost(twice, np.flatnonzero(must), np.flatnonzero(~may))
+
     def graph_units(self, graph: CutGraph) -> Ints:
         """The units asked for that are in nets of ``graph``."""
         return self.asked[graph.node_of[self.asked] >= 0]
 
     def run(self, deadline: float, steps: int) -> None:
         """Look for prices until ``deadline`` (of ``time.time()``), ``steps`` steps at most."""
-        if self.known <= 0 or len(self.devices) < 2 or self.share.sum() <= 1.0:
-            return  # nothing is sent, or one device holds everything
+        if self.known <= 0 or len(self.devices) < 2 or self.share.sum() <= 1.0 or self.is_open:
+            return  # nothing is sent, one device holds everything, or the host anything
         now = time.time()
         until = now + SCHEDULE.search_share * (deadline - now)
         search = self._best_scale(until)

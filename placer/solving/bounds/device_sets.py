@@ -18,6 +18,12 @@ from others, *hubs* h(1), h(2), ...:
               cut(S) - worth(S)  >=  cut(S) - worth(S) + rate(i) (weight(S) - 1)
     case 0    no hub is in S
 
+A host that is larger than the devices holds some set H besides, which gives
+
+    2 cost  >=  worth(all) + k least + the least of cut(H) + 2 cost(H) - worth(H) over all sets H
+
+with what units cost more there; that is one more minimum cut.
+
 Each is one minimum cut.  With a rate of its own for every case, what is mixed must have h(i) and
 none of the hubs before, which neither next to nothing nor everything has for free.
 
@@ -73,8 +79,12 @@ _MOST = 1 << 36
 """Bytes sent: twice as many for every weight, of eight devices and more, are kept below 2**63."""
 
 
+_HOST = -1
+"""The case of a set on the host."""
+
+
 class _Set(NamedTuple):
-    """A set found in a case, with its cut."""
+    """A set found in a case, with its cut, and what it costs on the host if it is there."""
 
     case: int
     nodes: Ints
@@ -145,6 +155,7 @@ class DeviceSetBound:
             least_bytes=int(SCHEDULE.least_share * self.known),
         )
         units = counts.graph_units(self.graph)
+        self.on_host = counts.on_host(self.graph)
         self.weight = np.zeros(self.graph.count, np.int64)
         whole = np.floor(counts.share[units] * _ONE * (1.0 - 1e-9)).astype(np.int64)
         np.add.at(self.weight, self.graph.node_of[units], whole)
@@ -172,7 +183,8 @@ class DeviceSetBound:
         size = np.bincount(region, self.weight, minlength=shares.shape[1])
         # hubs: of the heaviest regions, what is on one of the devices whatever the placement
         may_be = np.zeros(graph.count, np.bool_)
-        there = [frozenset(allowed) == self.counts.devices for allowed in problem.allowed]
+        devices, apart = self.counts.devices, self.counts.apart
+        there = [frozenset(allowed) - apart == devices for allowed in problem.allowed]
         may_be[graph.node_of[here & np.array(there, np.bool_)]] = True
         incident = graph.incident()
         heavy = [r for r in np.argsort(-size, kind="stable")[: SCHEDULE.regions] if size[r]]
@@ -243,7 +255,15 @@ class DeviceSetBound:
             value, nodes = self.graph.least_signed(price, inside, outside)
             least = min(least, value - rate)
             found.append(_Set(case, nodes, value - int(price[nodes].sum())))
-        return int(worth.sum()) + self.count * least, found
+        twice = int(worth.sum()) + self.count * least
+        if self.on_host is not None:
+            price = self.on_host.twice - worth
+            value, nodes = self.graph.least_signed(
+                price, self.on_host.always, self.on_host.never, of_any=True
+            )
+            twice += value
+            found.append(_Set(_HOST, nodes, value + int(worth[nodes].sum())))
+        return twice, found
 
 
 class _Program:
@@ -260,29 +280,31 @@ class _Program:
         self.region = [number(-most, most, "") for _ in bound.region_weights]
         self.hub = [number(-most, most, "") for _ in bound.hubs]
         self.rate = [number(0.0, most, "") for _ in bound.hubs]
-        self.least = number(-2.0 * most * len(self.region), 0.0, "")
+        lowest = -2.0 * most * len(self.region)
+        self.least = number(lowest, 0.0, "")
+        self.on_host = number(lowest * bound.count, 2.0 if bound.on_host is not None else 0.0, "")
         worth = sum(
             float(size) * rate for size, rate in zip(bound.region_weights, self.region, strict=True)
         )
-        total = worth + sum(self.hub) + float(bound.count) * self.least
+        total = worth + sum(self.hub) + float(bound.count) * self.least + self.on_host
         self.solver.Add(total <= 2.0)  # no bound is above what is known
         self.solver.Maximize(total)
 
     def add(self, sets: list[_Set]) -> None:
-        """``least`` is no more than these sets let it be."""
+        """``least``, or what the host takes, is no more than these sets let it be."""
         bound, solver = self.bound, self.solver
         for each in sets:
             case, nodes, cut = each
             here = nodes[bound.weight[nodes] > 0]
             taken = np.bincount(bound.region[here], bound.weight[here] / _ONE)
             row = solver.Constraint(-solver.infinity(), cut / bound.known)
-            row.SetCoefficient(self.least, 1.0)
+            row.SetCoefficient(self.on_host if case == _HOST else self.least, 1.0)
             for number in np.flatnonzero(taken):
                 row.SetCoefficient(self.region[number], float(taken[number]))
             for node in nodes:
                 if int(node) in self.hub_number:
                     row.SetCoefficient(self.hub[self.hub_number[int(node)]], 1.0)
-            if case:
+            if case > 0:
                 row.SetCoefficient(self.rate[case - 1], 1.0 - float(taken.sum()))
             self.rows.append((each, row))
 

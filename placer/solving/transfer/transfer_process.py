@@ -228,8 +228,10 @@ def _bound_by_devices(
         counts = DeviceCountBound(problem, problem.value(known), best.raise_bound, effort.seed)
         if effort.is_first:
             deadline = began + SCHEDULE.first_devices_share * (deadline - began)
-        else:
-            until = began + SCHEDULE.sets_share * (deadline - began)
+        if counts.is_open or not effort.is_first:
+            until = deadline
+            if not counts.is_open:
+                until = began + SCHEDULE.sets_share * (deadline - began)
             bound_by_sets(counts, best.raise_bound, until, SCHEDULE.set_steps * steps)
             best.note_time(until)
         began = time.time()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,6 +82,32 @@ def drawn(seed: int) -> UnitProblem:
             capacity[-1] = 100
         rows.append((weights, capacity))
     return unit_problem(allowed, nets, rows)
+
+
+def drawn_with_host(seed: int) -> UnitProblem:
+    """The same with a host that has room for all, open to most units, where each works longer."""
+    rng = random.Random(seed)
+    problem = drawn(seed)
+    host = problem.device_count - 1
+    open_to = [rng.random() < 0.8 and problem.device_count > 2 for _ in problem.allowed]
+    dear = rng.choice([0, 1, 10, 100])
+    return replace(
+        problem,
+        allowed=tuple(
+            tuple(sorted({*allowed, host})) if is_open else allowed
+            for allowed, is_open in zip(problem.allowed, open_to, strict=True)
+        ),
+        rows=tuple(replace(row, capacity=(*row.capacity[:-1], 1000)) for row in problem.rows),
+        cost=tuple((0,) * host + (rng.randint(0, dear),) for _ in problem.allowed),
+    )
+
+
+@functools.cache
+def solved_with_host(count: int) -> list[tuple[UnitProblem, int]]:
+    """Drawn problems with an open host and their least cost, where that is not nothing."""
+    problems = [drawn_with_host(seed) for seed in range(count)]
+    least = [min(map(each.value, feasible_placements(each)), default=0) for each in problems]
+    return [(each, cost) for each, cost in zip(problems, least, strict=True) if cost]
 
 
 @functools.cache

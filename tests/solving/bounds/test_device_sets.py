@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from long_tests import long_test
 from searches_in_children import in_a_child
-from test_device_counts import hairpin, last_bounds, solved, unit_problem
+from test_device_counts import hairpin, last_bounds, solved, solved_with_host, unit_problem
 
 from placer.solving.reduction.unit_problem import UnitProblem
 
@@ -49,6 +49,16 @@ def check_drawn(count: int) -> None:
 
 def test_no_placement_transfers_less() -> None:
     check_drawn(200)
+
+
+def test_no_placement_costs_less_where_a_host_is_open() -> None:
+    """Work on the host costs what it takes longer there; bounds are below the least cost, and
+    some are near it."""
+    problems = solved_with_host(200)
+    bounds = bounds_by_sets([(problem, 2 * least) for problem, least in problems])
+    shares = [bound / least for bound, (_, least) in zip(bounds, problems, strict=True)]
+    assert 0.6 < max(shares) <= 1.0
+    assert np.mean([share > 0 for share in shares]) > 0.1
 
 
 @pytest.mark.slow
