@@ -58,11 +58,9 @@ def find_low_order(
     successors: Sequence[Sequence[int]],
     memories: Sequence[str],
     budget: Sequence[int],
-    *,
-    least: bool,
 ) -> LowOrder:
-    """An order that keeps to ``budget`` (bytes by memory), or exceeds it by little; with ``least``
-    one that keeps to the smallest part of it.
+    """An order that keeps to the smallest part of ``budget`` (bytes by memory), or exceeds it by
+    little.
 
     ``successors`` has the ops that wait for each op; those that wait for none last.
     """
@@ -72,8 +70,6 @@ def find_low_order(
         _SCHEDULE.most_budgets,
     )
     best = task.schedule(budget)
-    if best.share(budget) <= 1 and not least:
-        return best
     low, high = 0.0, min(best.share(budget), 1.0)
     for _ in range(count):
         if high - low < _SCHEDULE.finest * high:
@@ -82,8 +78,6 @@ def find_low_order(
         found = task.schedule([round(share * most) for most in budget])
         if found.share(budget) < best.share(budget):
             best = found
-        if best.share(budget) <= 1 and not least:
-            break
         if found.share(budget) <= share:
             high = min(share, found.share(budget))
         else:

@@ -180,7 +180,7 @@ class StepTrials:
         successors = self._successors(graph)
         names = step.device_names
         budget = [max(self.caps[name] - step.resident_bytes(name), 1) for name in names]
-        return find_low_order(layout, successors, names, budget, least=True).ops
+        return find_low_order(layout, successors, names, budget).ops
 
     def descend(
         self, graph: OpGraph, step: StepMemory, order: Sequence[int], budgets: Mapping[str, int]

@@ -108,7 +108,7 @@ def test_the_bytes_of_the_low_order_are_those_of_the_prediction(graph):
     placement = dict.fromkeys(graph.ops, "CPU:0")
     step = StepMemory(graph, draw_costs(graph), placement, ("CPU:0",))
     successors = [[op for _, op, _ in edges] for edges in prepare(graph).successors]
-    low = find_low_order(step.layout, successors, ("CPU:0",), [1 << 30], least=True)
+    low = find_low_order(step.layout, successors, ("CPU:0",), [1 << 30])
     assert sorted(low.ops) == list(range(len(graph.ops)))
     fed = sum(step.layout.bytes[v] for op in step.layout.feeds for v in step.layout.outputs[op])
     names = [step.layout.names[op] for op in low.ops]
