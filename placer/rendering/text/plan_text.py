@@ -266,7 +266,7 @@ def _peaks(plan: Plan) -> Text:
     return Text(
         "Peak: the highest over possible orders of the step"
         + ("; not validated on GPU." if on_gpu else ".")
-        + (_NEED if any(device.need_bytes for device in plan.devices) else ""),
+        + (_NEED if any(device.allocator for device in plan.devices) else ""),
         style="dim",
     )
 

@@ -191,7 +191,7 @@ def test_a_conflict_that_lacks_something_is_shown_all_the_same(key):
 
 def test_needs_have_a_column_where_they_are_known():
     plan = small_plan()
-    devices = [replace(row, need_bytes=123 << 20) for row in plan.devices]
+    devices = [replace(row, need_bytes=123 << 20, allocator="one region") for row in plan.devices]
     shown = render_plan(replace(plan, devices=tuple(devices)))
     assert "Ops  Peak  Need" in " ".join(shown.split()).replace(" ", "  ")
     assert "123 MiB" in shown
