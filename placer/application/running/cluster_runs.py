@@ -135,7 +135,6 @@ class ClusterSession:
         addresses: str | os.PathLike[str] | Addresses,
         *,
         time_limit_seconds: float = TIME_LIMIT_SECONDS,
-        configure: Callable[[Any], None] | None = None,
     ) -> None:
         self.addresses = read_addresses(addresses)
         self.time_limit_seconds = time_limit_seconds
@@ -144,8 +143,6 @@ class ClusterSession:
         config = tf.compat.v1.ConfigProto(cluster_def=cluster)
         switch_memory_optimiser_off(config)
         config.isolate_session_state = True
-        if configure is not None:
-            configure(config)
         mine = copied(graph_def)
         map_graph_devices(mine, own_mapping((), host=SESSION_HOST).stand_in)
         self.graph = tf.Graph()
