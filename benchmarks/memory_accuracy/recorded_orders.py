@@ -5,18 +5,26 @@ thread pool that takes what came last runs a later one first.  So the graph is f
 recording: of the iterations that an op may run for, an expensive op runs for the last one that
 became ready, an inexpensive one for the first.
 
-``tensorflow/core/framework/step_stats.proto``, :mod:`placer.prediction.step.executor`.
+What a recording says of branches, and of loops that a session ran by their names, is laid out too
+(:class:`RecordedLayout`), which no prediction does.
+
+``tensorflow/core/framework/step_stats.proto``, ``core/common_runtime/lower_if_op.cc``,
+:mod:`placer.prediction.step.executor`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from placer.graph.op_graph import OpGraph
+from cost_models.op_cost import OpCost
+from cost_models.op_info import OpInfo
+from placer.graph.op_graph import Op, OpGraph
 from placer.graph.order import predecessors
+from placer.graph.tensor_names import op_of
 from placer.prediction.step.executor import INEXPENSIVE
+from placer.prediction.step.loop_bodies import BodyLayout
 
 _INLINED = re.compile(r"/(cond|body|then|else)/_\d+/")
 _ITERATION = re.compile(r"/(cond|body)/\d+/")
@@ -30,9 +38,49 @@ def taken_branches(started: Iterable[str]) -> dict[str, str]:
     return {match[1]: match[2] for match in matches if match}
 
 
+class RecordedLayout(BodyLayout):
+    """A layout with the branches that are ``taken``, ``"then"`` or ``"else"`` by branch op.
+
+    A branch gets each of its arguments once the condition is known, and runs piece by piece.  Where
+    a session was asked to run a loop or branch by its name (``session_targets``), an ``IdentityN``
+    of that name holds all results until it runs: then the lists that a loop made are not the
+    gradient loop's own, which copies them and frees no element.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, OpGraph],
+        costs: Mapping[str, Mapping[str, OpCost]],
+        taken: Mapping[str, str] | None = None,
+        session_targets: Collection[str] = (),
+    ) -> None:
+        super().__init__(functions, costs)
+        self.taken, self.session_targets = taken or {}, frozenset(session_targets)
+
+    def results_of(self, op: Op, copy: Op, graph: OpGraph) -> list[str] | None:
+        if copy.name in self.taken:
+            results: list[str] | None = self.executing(copy, self._add_branch(copy))
+        else:
+            results = super().results_of(op, copy, graph)
+        if results is not None and copy.name in self.session_targets:
+            properties = tuple(map(self.properties_of, results))
+            info = OpInfo(op="IdentityN", inputs=properties, outputs=properties)
+            self.add(Op(name=copy.name, info=info, inputs=tuple(results)))
+        return results
+
+    def _add_branch(self, op: Op) -> list[str]:
+        """The results of the branch that is taken."""
+        branch = self.taken[op.name]
+        (function,) = op.bodies[f"{branch}_branch"]
+        predicate, *values = op.inputs
+        after = (op_of(predicate), *op.control_inputs)
+        self.pass_on(values, range(len(values)), f"{op.name}/switch", after)
+        return self.call(function, f"{op.name}/{branch}/", values, op_of(predicate))
+
+
 def recorded_order(graph: OpGraph, started: Sequence[str]) -> tuple[str, ...]:
-    """All ops of ``graph`` (:func:`~placer.prediction.step.loop_bodies.lay_out_control_flow`) in
-    the order in which they ``started``: names of RunMetadata, one per execution.
+    """All ops of ``graph``, which a :class:`RecordedLayout` laid out, in the order in which they
+    ``started``: names of RunMetadata, one per execution.
 
     What the recording does not name runs as soon as it can.
     """

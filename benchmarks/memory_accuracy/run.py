@@ -28,11 +28,10 @@ from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange
 from placer.prediction.orders.possible_steps import PossibleSteps
-from placer.prediction.step.loop_bodies import lay_out_control_flow
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from graphs import build_apart
-from recorded_orders import recorded_order, taken_branches
+from recorded_orders import RecordedLayout, recorded_order, taken_branches
 
 HERE = Path(__file__).parent
 DEVICE = "CPU:0"
@@ -130,7 +129,11 @@ def compare(path: Path) -> Comparison:
         json.loads(file.read_text())
         for file in sorted(path.parent.glob(f"{path.stem}.*.record.json"))
     ]
-    steps = PossibleSteps(graph, costs, accelerated=False, session_targets=graph.targets)
+    steps = PossibleSteps(graph, costs, accelerated=False)
+    if steps.owner:  # as a session lays the loops out, which is asked to run ops by name
+        layout = RecordedLayout(graph.functions, body_costs, None, graph.targets)
+        steps.graph = layout.laid_out(graph, costs)
+        steps.costs, steps.owner = layout.cost_of, layout.owner
     # Neither constants and variables nor fed values are in the records.
     aside = step.resident_bytes(DEVICE)
     aside += sum(size or 0 for name in graph.feeds for size in costs[name].output_bytes)
@@ -163,12 +166,12 @@ def replayed_peak(
     started: Sequence[str],
 ) -> int:
     """The peak in the order that was recorded, with the loops and branches laid out."""
-    laid_out = lay_out_control_flow(
-        graph, costs, body_costs, taken_branches(started), graph.targets
-    )
-    ops = laid_out.graph.ops
-    step = StepMemory(laid_out.graph, laid_out.costs, dict.fromkeys(ops, DEVICE), (DEVICE,))
-    order = step.numbers(recorded_order(laid_out.graph, started))
+    taken = taken_branches(started)
+    layout = RecordedLayout(graph.functions, body_costs, taken, graph.targets)
+    laid_out = layout.laid_out(graph, costs)
+    placement = dict.fromkeys(laid_out.ops, DEVICE)
+    step = StepMemory(laid_out, layout.cost_of, placement, (DEVICE,))
+    order = step.numbers(recorded_order(laid_out, started))
     change = [0] * (len(order) + 1)
     for lifetime in find_lifetimes(step.layout, order):
         if lifetime.kind != "feed":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from cost_models.devices import Cluster
@@ -20,7 +20,7 @@ from placer.prediction.orders.execution_orders import (
     uses_accelerator,
 )
 from placer.prediction.orders.running_ahead import orders_running_ahead
-from placer.prediction.step.loop_bodies import lay_out_control_flow
+from placer.prediction.step.loop_bodies import BodyLayout
 from placer.prediction.step.thread_pool import ThreadedStep
 
 _MOST_OPS = 50_000
@@ -47,29 +47,16 @@ class PossibleSteps:
     """The graph whose memory is followed, and the orders in which it may run, for any placement.
 
     ``accelerated`` says that some device is no CPU; ``owner`` maps the ops of laid out loops to
-    the loop, which they run with.  ``session_targets`` are ops that a session is asked to run by
-    name (:mod:`placer.prediction.step.loop_bodies`).
+    the loop, which they run with.
     """
 
-    def __init__(
-        self,
-        graph: OpGraph,
-        costs: Mapping[str, OpCost],
-        *,
-        accelerated: bool,
-        session_targets: Collection[str] = (),
-    ) -> None:
+    def __init__(self, graph: OpGraph, costs: Mapping[str, OpCost], *, accelerated: bool) -> None:
         self.graph, self.costs, self.accelerated = graph, costs, accelerated
         self.owner: Mapping[str, str] = {}
         if any(op.bodies and op.op_type in LOOPS for op in graph.ops.values()):
-            laid_out = lay_out_control_flow(
-                graph,
-                costs,
-                estimate_body_costs(graph),
-                session_targets=session_targets,
-                most_ops=_MOST_OPS,
-            )
-            self.graph, self.costs, self.owner = laid_out.graph, laid_out.costs, laid_out.owner
+            layout = BodyLayout(graph.functions, estimate_body_costs(graph), _MOST_OPS)
+            self.graph = layout.laid_out(graph, costs)
+            self.costs, self.owner = layout.cost_of, layout.owner
 
     @cached_property
     def orders(self) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Loops and branches laid out in the graph that they are in, as TensorFlow runs them.
+"""Loops laid out in the graph that they are in, as TensorFlow runs them.
 
 TensorFlow runs loops as ops of the graph (``Merge``, ``Switch``, ``NextIteration``), so that what
 does not depend on the iteration before runs ahead of it, up to ``parallel_iterations``.
@@ -6,20 +6,16 @@ does not depend on the iteration before runs ahead of it, up to ``parallel_itera
     argument --> merge 0 --> switch 0 --> body 0 --> next 0 --> merge 1 --> switch 1 --> ... exit
                     '--> cond 0 ...^                               '--> cond 1 ...^
 
-A branch gets each of its arguments once the condition is known, and runs piece by piece.  All
-these become ``Identity`` ops here, and one name per iteration: ``loop/body/3/MatMul``.
+All these become ``Identity`` ops here, and one name per iteration: ``loop/body/3/MatMul``.  What
+waited for the loop itself waits for its results, by a ``NoOp``.
 
-What waited for the loop or branch itself waits for its results, by a ``NoOp``.  Where a session was
-asked to run it by its name, an ``IdentityN`` of that name holds all results until it runs: then the
-lists that a loop made are not the gradient loop's own, which copies them and frees no element.
-
-``tensorflow/core/common_runtime/{lower_while_op,lower_if_op,propagator_state}.cc``.
+``tensorflow/core/common_runtime/{lower_while_op,propagator_state}.cc``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from cost_models.op_cost import OpCost
@@ -33,64 +29,36 @@ from placer.prediction.step.control_flow import find_trip_count, loop_invariants
 _DEFAULT_PARALLEL_ITERATIONS = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaidOutGraph:
-    """A graph whose loops are iterations, with the costs of its ops; ``owner`` maps the ops that
-    came from the loops and branches that it had to them."""
-
-    graph: OpGraph
-    costs: Mapping[str, OpCost]
-    owner: Mapping[str, str]
-
-
-def lay_out_control_flow(
-    graph: OpGraph,
-    costs: Mapping[str, OpCost],
-    body_costs: Mapping[str, Mapping[str, OpCost]],
-    taken: Mapping[str, str] | None = None,
-    session_targets: Collection[str] = (),
-    most_ops: int | None = None,
-) -> LaidOutGraph:
-    """``graph`` with its loops as iterations, and with the branches that are ``taken``.
-
-    ``body_costs`` has the costs of the ops of every function; ``taken`` maps branch ops to
-    ``"then"`` or ``"else"``; ``session_targets`` are the ops that a session is asked to run by
-    their names (a function has none: there the ``IdentityN`` is left out).  A loop whose trip count
-    does not follow exactly from the graph, and a branch that is not in ``taken``, stay one op; so
-    do those whose bodies have no costs, and loops that would make it more than ``most_ops``.
-    """
-    targets = frozenset(session_targets)
-    layout = BodyLayout(graph.functions, body_costs, taken, targets, most_ops)
-    value_of = layout.add_ops(graph, costs)
-    fetches = tuple(value_of.get(tensor, tensor) for tensor in graph.fetches)
-    laid_out = replace(graph, ops=layout.ops, fetches=fetches)
-    return LaidOutGraph(graph=laid_out, costs=layout.cost_of, owner=layout.owner)
-
-
 class BodyLayout:
     """The laid out graph while it is built: its ``ops`` and the cost of each; ``executed`` has
-    the op that stands for each loop and branch where a control edge came from it, ``owner`` the
-    loop or branch of the outermost graph that an op came from.  While it is ``repeating`` a body,
-    the constants in it are there already."""
+    the op that stands for each loop where a control edge came from it, ``owner`` the loop of the
+    outermost graph that an op came from.  While it is ``repeating`` a body, the constants in it are
+    there already."""
 
     def __init__(
         self,
         functions: Mapping[str, OpGraph],
         costs: Mapping[str, Mapping[str, OpCost]],
-        taken: Mapping[str, str] | None = None,
-        session_targets: frozenset[str] = frozenset(),
         most_ops: int | None = None,
     ) -> None:
         self.functions = functions
         self.costs = costs
-        self.taken = taken or {}
-        self.session_targets = session_targets
         self.most_ops = most_ops
         self.ops: dict[str, Op] = {}
         self.cost_of: dict[str, OpCost] = {}
         self.executed: dict[str, str] = {}
         self.owner: dict[str, str] = {}
         self.repeating = False
+
+    def laid_out(self, graph: OpGraph, costs: Mapping[str, OpCost]) -> OpGraph:
+        """The outermost ``graph`` with its loops as iterations.
+
+        A loop whose trip count does not follow exactly from the graph stays one op; so do those
+        whose bodies have no costs, and those that would make it more than ``most_ops``.
+        """
+        value_of = self.add_ops(graph, costs)
+        fetches = tuple(value_of.get(tensor, tensor) for tensor in graph.fetches)
+        return replace(graph, ops=self.ops, fetches=fetches)
 
     def add_ops(
         self,
@@ -127,7 +95,7 @@ class BodyLayout:
                 copy = replace(op, name=under + op.name, inputs=inputs, control_inputs=controls)
             # its body in its place, or itself
             before = len(self.ops)
-            results = self._lay_out(op, copy, graph) if op.bodies else None
+            results = self.results_of(op, copy, graph) if op.bodies else None
             if results is not None and not under:
                 self.owner.update(dict.fromkeys(islice(self.ops, before, None), op.name))
             if results is None:
@@ -140,30 +108,24 @@ class BodyLayout:
                 value_of[op.output_name(index)] = result
         return value_of
 
-    def _lay_out(self, op: Op, copy: Op, graph: OpGraph) -> list[str] | None:
-        """The results of a loop or of a branch, ``None`` if it has to stay one op."""
+    def results_of(self, op: Op, copy: Op, graph: OpGraph) -> list[str] | None:
+        """The results of a loop, ``None`` for one that has to stay one op, and for a branch."""
         bodies = [name for names in op.bodies.values() for name in names]
-        if any(name not in self.costs for name in bodies):
+        if op.op_type not in LOOPS or any(name not in self.costs for name in bodies):
             return None
-        if op.op_type in LOOPS:
-            found = find_trip_count(op, replace(graph, functions=self.functions))
-            if found is None or not found.exact:
-                return None
-            # the iterations may make the graph too large, those of loops within them aside
-            size = found.count * sum(len(self.functions[name].ops) for name in bodies)
-            if self.most_ops is not None and len(self.ops) + size > self.most_ops:
-                return None
-            results = self.add_loop(copy, found.count)
-        elif copy.name in self.taken:
-            results = self._add_branch(copy)
-        else:
+        found = find_trip_count(op, replace(graph, functions=self.functions))
+        if found is None or not found.exact:
             return None
-        self.executed[copy.name] = f"{copy.name}/executed"
-        self._add_barrier(self.executed[copy.name], results)
-        if copy.name in self.session_targets:  # all results, under the name that it asks for
-            properties = tuple(map(self._properties, results))
-            info = OpInfo(op="IdentityN", inputs=properties, outputs=properties)
-            self.add(Op(name=copy.name, info=info, inputs=tuple(results)))
+        # the iterations may make the graph too large, those of loops within them aside
+        size = found.count * sum(len(self.functions[name].ops) for name in bodies)
+        if self.most_ops is not None and len(self.ops) + size > self.most_ops:
+            return None
+        return self.executing(copy, self.add_loop(copy, found.count))
+
+    def executing(self, op: Op, results: list[str]) -> list[str]:
+        """The ``results``, once what waited for ``op`` waits for them."""
+        self.executed[op.name] = f"{op.name}/executed"
+        self._add_barrier(self.executed[op.name], results)
         return results
 
     def add_loop(self, op: Op, trips: int) -> list[str]:
@@ -179,16 +141,16 @@ class BodyLayout:
         for trip in range(trips + 1):
             self.repeating = repeating or trip > 0
             after = (done[trip - limit],) if trip >= limit else op.control_inputs
-            self._pass_on(values, changing, f"{op.name}/merge/{trip}", after)
+            self.pass_on(values, changing, f"{op.name}/merge/{trip}", after)
             start = op_of(values[changing[0] if changing else 0])
-            met = op_of(self._call(condition, f"{op.name}/cond/{trip}/", values, start)[0])
+            met = op_of(self.call(condition, f"{op.name}/cond/{trip}/", values, start)[0])
             if trip == trips:
-                self._pass_on(values, range(len(values)), f"{op.name}/exit", (met,))
+                self.pass_on(values, range(len(values)), f"{op.name}/exit", (met,))
                 break
             switched = list(values)
-            self._pass_on(switched, range(len(values)), f"{op.name}/switch/{trip}", (met, start))
-            results = self._call(body, f"{op.name}/body/{trip}/", switched, met)
-            self._pass_on(results, changing, f"{op.name}/next/{trip}", ())
+            self.pass_on(switched, range(len(values)), f"{op.name}/switch/{trip}", (met, start))
+            results = self.call(body, f"{op.name}/body/{trip}/", switched, met)
+            self.pass_on(results, changing, f"{op.name}/next/{trip}", ())
             for index in changing:
                 values[index] = results[index]
             self._add_barrier(f"{op.name}/done/{trip}", [values[index] for index in changing])
@@ -196,21 +158,12 @@ class BodyLayout:
         self.repeating = repeating
         return values
 
-    def _add_branch(self, op: Op) -> list[str]:
-        """The results of the branch that is taken."""
-        branch = self.taken[op.name]
-        (function,) = op.bodies[f"{branch}_branch"]
-        predicate, *values = op.inputs
-        after = (op_of(predicate), *op.control_inputs)
-        self._pass_on(values, range(len(values)), f"{op.name}/switch", after)
-        return self._call(function, f"{op.name}/{branch}/", values, op_of(predicate))
-
-    def _pass_on(
+    def pass_on(
         self, values: list[str], indices: Iterable[int], name: str, after: Sequence[str]
     ) -> None:
         """Hands on the same values when the ops of ``after`` are done."""
         for index in indices:
-            properties = self._properties(values[index])
+            properties = self.properties_of(values[index])
             identity = OpInfo(op="Identity", inputs=(properties,), outputs=(properties,))
             values[index] = self.add(
                 Op(
@@ -221,7 +174,7 @@ class BodyLayout:
                 )
             )
 
-    def _call(self, function: str, under: str, arguments: Sequence[str], start: str) -> list[str]:
+    def call(self, function: str, under: str, arguments: Sequence[str], start: str) -> list[str]:
         """The results of ``function``, called once the op ``start`` is done, its ops added with
         ``under`` in front."""
         body = self.functions[function]
@@ -242,6 +195,7 @@ class BodyLayout:
         self.cost_of[op.name] = OpCost(output_bytes=sizes)
         return op.output_name(0)
 
-    def _properties(self, value: str) -> TensorProperties:
+    def properties_of(self, value: str) -> TensorProperties:
+        """Dtype and shape of a value."""
         producer, index = split_tensor(value)
         return self.ops[producer].info.outputs[index]

@@ -8,7 +8,7 @@ from placer.prediction.orders.execution_orders import typical_order
 from placer.prediction.orders.possible_steps import PossibleSteps, predict_peak_ranges
 from placer.prediction.step import loop_bodies
 from placer.prediction.step.control_flow import TripCount
-from placer.prediction.step.loop_bodies import lay_out_control_flow
+from placer.prediction.step.loop_bodies import BodyLayout
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +92,6 @@ def test_the_range_grows_with_what_the_iterations_hold():
 def test_a_loop_that_is_too_long_stays_one_op():
     graph = _loop()
     costs = {name: draw_costs(function) for name, function in graph.functions.items()}
-    laid_out = lay_out_control_flow(graph, draw_costs(graph), costs, most_ops=20)
-    assert laid_out.graph.ops == dict(graph.ops)
-    assert not laid_out.owner
+    layout = BodyLayout(graph.functions, costs, 20)
+    assert layout.laid_out(graph, draw_costs(graph)).ops == dict(graph.ops)
+    assert not layout.owner

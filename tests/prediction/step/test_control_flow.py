@@ -5,13 +5,16 @@ from dataclasses import replace
 import pytest
 from graphs_by_hand import draw, draw_costs
 
-from benchmarks.memory_accuracy.recorded_orders import recorded_order, taken_branches
+from benchmarks.memory_accuracy.recorded_orders import (
+    RecordedLayout,
+    recorded_order,
+    taken_branches,
+)
 from placer.graph.order import topological_order
 from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.step import loop_bodies
 from placer.prediction.step.control_flow import TripCount
-from placer.prediction.step.loop_bodies import lay_out_control_flow
 
 
 @pytest.fixture
@@ -23,7 +26,8 @@ def three_trips(monkeypatch):
 
 def _laid_out(graph, taken=None, session_targets=()):
     costs = {name: draw_costs(function) for name, function in graph.functions.items()}
-    return lay_out_control_flow(graph, draw_costs(graph), costs, taken, session_targets)
+    layout = RecordedLayout(graph.functions, costs, taken, session_targets)
+    return layout.laid_out(graph, draw_costs(graph))
 
 
 def _branch():
@@ -42,7 +46,7 @@ def _branch():
 
 def test_a_taken_branch_takes_the_place_of_its_op():
     """The readers read what the branch returns, and what waits for the op waits for that."""
-    graph = _laid_out(_branch(), {"if": "then"}).graph
+    graph = _laid_out(_branch(), {"if": "then"})
     assert graph.ops["y"].inputs == ("if/then/sum:0",)
     assert graph.fetches == ("y:0", "if/then/sum:0")
     order = topological_order(graph.ops)
@@ -52,7 +56,7 @@ def test_a_taken_branch_takes_the_place_of_its_op():
 
 def test_a_branch_that_nobody_knows_of_stays_one_op():
     graph = _branch()
-    assert _laid_out(graph).graph.ops == dict(graph.ops)
+    assert _laid_out(graph).ops == dict(graph.ops)
 
 
 def test_a_recording_tells_the_branch():
@@ -63,7 +67,7 @@ def test_a_recording_tells_the_branch():
 def test_a_recording_is_followed():
     """Ops come in the recorded order, those it does not name as soon as they can; fed ops have
     names of their own there."""
-    graph = _laid_out(_branch(), {"if": "then"}).graph
+    graph = _laid_out(_branch(), {"if": "then"})
     started = ["_arg_x_0_1", "_arg_p_0_0", "if/then/_1/wide", "if/then/_1/sum", "after", "y"]
     order = recorded_order(graph, started)
     then = ("if/switch/0", "if/then/wide", "if/then/sum", "if/executed")
@@ -104,18 +108,18 @@ def _loop():
 def test_a_loop_becomes_its_iterations():
     """Three bodies, four conditions, and the state handed from each to the next."""
     laid_out = _laid_out(_loop())
-    names = laid_out.graph.ops.keys()
+    names = laid_out.ops.keys()
     assert sum(name.endswith("/product") for name in names) == 3
     assert sum(name.endswith("/less") for name in names) == 4
-    assert laid_out.graph.ops["while/next/1/1"].inputs == ("while/body/1/product:0",)
-    assert laid_out.graph.ops["y"].inputs == ("while/exit/1:0",)
-    assert list(topological_order(laid_out.graph.ops))
+    assert laid_out.ops["while/next/1/1"].inputs == ("while/body/1/product:0",)
+    assert laid_out.ops["y"].inputs == ("while/exit/1:0",)
+    assert list(topological_order(laid_out.ops))
 
 
 @pytest.mark.usefixtures("three_trips")
 def test_of_several_iterations_the_last_one_runs_first():
     """The counter ran ahead: the thread pool took the last of the three ``wide``."""
-    graph = _laid_out(_loop()).graph
+    graph = _laid_out(_loop())
     body = "while/body/_5/"
     once = ["while/cond/_4/limit", "while/cond/_4/less", body + "one", body + "add"]
     started = ["start", "_arg_s_0_0", *3 * once, "while/cond/_4/limit", "while/cond/_4/less"]
@@ -157,7 +161,7 @@ def test_a_loop_that_a_session_runs_by_name_keeps_its_lists(asked_for, kept):
     """The element that was taken out and read is freed, unless the IdentityN of the loop's results
     is still to run, for which the list was copied."""
     graph = _list_loop()
-    laid_out = _laid_out(graph, session_targets=graph.targets if asked_for else ()).graph
+    laid_out = _laid_out(graph, session_targets=graph.targets if asked_for else ())
     assert ("while" in laid_out.ops) == asked_for
     last = [name for name in laid_out.ops if name == "while"]
     order = [name for name in laid_out.ops if name != "while"] + last
@@ -177,6 +181,6 @@ def test_a_v1_loop_beside_it_stays_as_it_is():
         "switch:1 -> exit=Exit",
     )
     both = replace(graph, ops={**other.ops, **graph.ops})
-    laid_out = _laid_out(both).graph
+    laid_out = _laid_out(both)
     assert laid_out.ops["merge"].inputs == ("enter:0", "next:0")
     assert "while/body/2/product" in laid_out.ops
