@@ -118,9 +118,12 @@ class ModelFile:
 
     @cached_property
     def unread(self) -> frozenset[str]:
-        """The placeholders of the file that its program does not read, such as labels."""
+        """The placeholders of a graph that its program does not read, such as labels."""
+        if self.is_saved_model:
+            return frozenset()
         named = {node.name for node in self.raw.graph_def.node if node.op in PLACEHOLDERS}
-        return frozenset(named - {item.key for item in self.program.inputs})
+        known = {name for item in self.program.inputs for name in (item.key, item.op)}
+        return frozenset(named - known)
 
     def _meta_graph(self, saved_model: Any) -> Any:
         return choose_meta_graph(saved_model, self.path, ",".join(self.program.tags))

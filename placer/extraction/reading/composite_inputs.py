@@ -35,6 +35,7 @@ _SPLITS = "row_splits_"
 _RAGGED_ARGUMENTS = {
     "RaggedGather": ("params_nested_splits", "params_dense_values"),
     "RaggedTensorToSparse": ("rt_nested_splits", "rt_dense_values"),
+    "RaggedTensorToTensor": ("row_partition_tensors", "values"),
     "RaggedTensorToVariant": ("rt_nested_splits", "rt_dense_values"),
 }
 """The arguments that are row splits and flat values, by op type."""
@@ -261,6 +262,8 @@ def _parts_by_reader(
         op_type = node.op
         if op_type not in _RAGGED_ARGUMENTS and op_type not in _SPARSE_ARGUMENTS:
             continue
+        if op_type == "RaggedTensorToTensor" and not _takes_splits(node):
+            continue
         read = {name: list(map(op_of, texts)) for name, texts in _arguments(node).items()}
         if op_type in _SPARSE_ARGUMENTS:
             ops = [op for name in _SPARSE_ARGUMENTS[op_type] for op in read[name]]
@@ -274,6 +277,11 @@ def _parts_by_reader(
                 if op in keys:
                     found[op] = CompositePart(of=keys[ops[0]], role=role, level=level)
     return found
+
+
+def _takes_splits(node: Any) -> bool:
+    """Whether the partitions of a ``RaggedTensorToTensor`` are row splits, not numbers of rows."""
+    return set(attribute(node.attr, "row_partition_types").list.s) == {b"ROW_SPLITS"}
 
 
 def _arguments(node: Any) -> dict[str, list[str]]:

@@ -111,7 +111,12 @@ def _to_sparse(node: Any, imported: ImportedGraph) -> dict[int, Shape]:
 
 
 _COLUMN_OPS = frozenset({"StridedSlice", "Cast", "Identity", "Reshape", "Squeeze"})
-_INDEXED = SPLITTERS | {"ParseExampleV2", "SparseFillEmptyRows", "RaggedTensorToSparse"}
+_INDEXED = SPLITTERS | {
+    "ParseExample",
+    "ParseExampleV2",
+    "SparseFillEmptyRows",
+    "RaggedTensorToSparse",
+}
 """Op types whose first output are the indices of a tensor with as many rows as their first input
 has, but for row splits, which are one more, and where there are rows to fill."""
 
@@ -199,6 +204,24 @@ def _counted(case: Case) -> list[Shape]:
     return [None if rows is None or len(case.inputs[0]) != 1 else (rows,)]
 
 
+def _filled(case: Case) -> list[Shape]:
+    """What is padded, with rows of equal length where no size is asked for."""
+    (shape,) = case.outputs
+    _, values, _, *partitions = case.inputs
+    if shape is None or not shape or shape[0] is None:
+        return [None]
+    if partitions[0]:  # row splits
+        counts = [*(splits[0] - 1 for splits in partitions[1:]), values[0]]
+    else:  # the number of rows, then for every level the rows of its elements
+        counts = [rows[0] for rows in partitions[1:]]
+    sizes, rows = list(shape), shape[0]
+    for level, count in enumerate(counts, 1):
+        if sizes[level] is None:
+            sizes[level] = -(-count // max(rows, 1))
+        rows = count
+    return [tuple(sizes)]
+
+
 def _selected_boxes(case: Case) -> list[Shape]:
     """As many boxes as asked for."""
     limit = case.values[2][0] if case.values[2] else case.inputs[0][0]
@@ -239,6 +262,7 @@ _RULES: Mapping[str, Rule] = {
     "DynamicPartition": _partition,
     **dict.fromkeys(_SEGMENT_OPS, _segments),
     "DenseBincount": _counted,
+    "RaggedTensorToTensor": _filled,
     **dict.fromkeys(
         ("NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4"), _selected_boxes
     ),

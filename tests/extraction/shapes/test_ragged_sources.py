@@ -160,3 +160,41 @@ def test_the_shapes_of_a_source():
     ragged = RaggedSource(name="f", op="p", kind="ragged", tensor="x", outputs=(5, 6))
     assert ragged.shapes(4, 3) == {5: (12,), 6: (5,)}
     assert np.prod(ragged.shapes(4, 3)[5]) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_splits", [True, False])
+def test_what_is_padded_has_rows_of_equal_length(by_splits):
+    """Two levels, by row splits or by the row of every element: sizes that nothing asks for are
+    those of rows that are equally long, and are said to depend on data."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default() as graph:
+        values = v1.placeholder(tf.float32, [60, 2], "values")
+        if by_splits:
+            outer, inner = (v1.placeholder(tf.int64, [n], f"splits_{n}") for n in (4, 13))
+            ragged = tf.RaggedTensor.from_nested_row_splits(values, [outer, inner], validate=False)
+        else:
+            rows, inner = (v1.placeholder(tf.int64, [n], f"rows_{n}") for n in (12, 60))
+            flat = tf.RaggedTensor.from_value_rowids(values, inner, 12, validate=False)
+            ragged = tf.RaggedTensor.from_value_rowids(flat, rows, 3, validate=False)
+        tf.identity(ragged.to_tensor(), "padded")
+    found = extract(graph, outputs=["padded"])
+    assert shapes_of(found, "padded") == [(3, 4, 5, 2)]
+    assert "data_dependent_shape" in {code for code, _, _ in found.warnings}
+
+
+@pytest.mark.slow
+def test_parts_of_a_ragged_tensor_are_known_by_who_pads_them():
+    """A graph without specs: an op that reads values and row splits says what they are."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default() as graph:
+        values = v1.placeholder(tf.int64, [None], "ids")
+        splits = v1.placeholder(tf.int64, [None], "ids_1")
+        ragged = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+        tf.identity(ragged.to_tensor(), "padded")
+    found = extract(graph, outputs=["padded"], batch_size=4, ragged={"ids": (None, 7)})
+    assert shapes_of(found, "padded") == [(4, 7)]
