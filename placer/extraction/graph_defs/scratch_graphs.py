@@ -39,7 +39,7 @@ class Refinement:
     shape) pairs to what the shape function says, ``output_shapes`` sets that
     attribute (control flow), ``element_shape`` and ``num_elements`` those of a TensorList op,
     ``value`` the shape and elements of the last output, or of those whose numbers are ``valued``,
-    ``values`` the elements of outputs that are vectors, by number.
+    ``values`` (output number, shape, elements) of others.
     """
 
     outputs: tuple[Shape, ...] | None = None
@@ -49,7 +49,7 @@ class Refinement:
     num_elements: int | None = None
     value: tuple[Shape, tuple[int, ...]] | None = None
     valued: tuple[int, ...] = (-1,)
-    values: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    values: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...] = ()
 
 
 NOTHING = Refinement()
@@ -175,9 +175,9 @@ class ScratchGraph:
             for number in refinement.valued:
                 self.redirected[f"{name}:{number % count}"] = f"{scratch}/known_value"
                 self.known_values[f"{name}:{number % count}"] = refinement.value
-        for number, elements in refinement.values if refinement.outputs is None else ():
+        for number, shape, elements in refinement.values if refinement.outputs is None else ():
             self.redirected[f"{name}:{number}"] = f"{scratch}/known_value_{number}"
-            self.known_values[f"{name}:{number}"] = (len(elements),), elements
+            self.known_values[f"{name}:{number}"] = shape, elements
         for number, _ in refinement.ensured:
             self.redirected[f"{name}:{number}"] = f"{scratch}/known_shape_{number}"
 
@@ -276,9 +276,10 @@ class ScratchGraph:
             kind = self.types.outputs[self.names.get(node.name, node.name)][refinement.valued[0]]
             name = f"{node.name}/known_value"
             self._add_constant(name, list(value), kind.dtype, list(shape or ()))
-        for number, elements in refinement.values:
+        for number, shape, elements in refinement.values:
             kind = self.types.outputs[self.names.get(node.name, node.name)][number]
-            self._add_constant(f"{node.name}/known_value_{number}", list(elements), kind.dtype)
+            name = f"{node.name}/known_value_{number}"
+            self._add_constant(name, list(elements), kind.dtype, list(shape))
         if refinement.element_shape is not None:
             name = f"{node.name}/known_element_shape"
             node.input[LIST_SHAPE_INPUT[node.op]] = name

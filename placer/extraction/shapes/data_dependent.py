@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from cost_models.op_info import Shape
 from cost_models.tensor_size import is_known
-from placer.extraction.graph_defs.scratch_graphs import Refinement
+from placer.extraction.graph_defs.scratch_graphs import NOTHING, Refinement
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
 from placer.graph.op_types import BRANCHES, SPLITTERS
@@ -45,25 +45,58 @@ def exact_shapes(types: GraphTypes, imported: ImportedGraph) -> dict[str, Refine
     for node in types.nodes_of(_EXACT_RULES.keys()):
         outputs = imported.shapes.get(node.name, ())
         if not all(is_known(shape) for shape in outputs):
-            shapes = _EXACT_RULES[node.op](node, imported)
-            ensured = tuple((n, s) for n, s in shapes.items() if not is_known(outputs[n]))
+            known = _EXACT_RULES[node.op](node, imported)
+            ensured = tuple((n, s) for n, s in known.ensured if not is_known(outputs[n]))
             if ensured:
-                found[node.name] = Refinement(ensured=ensured)
+                found[node.name] = replace(known, ensured=ensured)
     return found
 
 
-def _looked_up(node: Any, imported: ImportedGraph) -> dict[int, Shape]:
+def _crossed(node: Any, imported: ImportedGraph) -> Refinement:
+    """A value for every combination of columns, in every row; of dense inputs alone."""
+    inputs = [imported.shape(name) for name in data_inputs(node.input)]
+    known = [shape for shape in inputs if shape is not None and None not in shape]
+    if len(known) < len(inputs) or not known or any(len(shape) != 2 for shape in known):
+        return NOTHING
+    rows, columns = known[0][0] or 0, math.prod(shape[1] or 0 for shape in known)
+    count = rows * columns
+    return Refinement(
+        ensured=((0, (count, 2)), (1, (count,))), values=((2, (2,), (rows, columns)),)
+    )
+
+
+def _counted_rows(node: Any, imported: ImportedGraph) -> Refinement:
+    """Counts for every row of a matrix, of a ragged or of a sparse one."""
+    tensors = data_inputs(node.input)
+    rows: int | None = None
+    first = imported.shape(tensors[0])
+    if node.op == "SparseBincount":
+        dense = imported.value(tensors[2])
+        rows = dense[0] if dense and len(dense) == 2 else None
+    elif node.op == "RaggedBincount":
+        rows = first[0] - 1 if first and first[0] is not None else None
+    elif first is not None and len(first) == 2:
+        rows = first[0]
+    if rows is None:
+        return NOTHING
+    size = imported.value(tensors[-2])
+    return Refinement(ensured=((0, (rows, size[0] if size else None)),))
+
+
+def _looked_up(node: Any, imported: ImportedGraph) -> Refinement:
     """One value of the default's shape for every key."""
     keys, default = (imported.shape(name) for name in data_inputs(node.input)[1:3])
-    return {} if keys is None or default is None else {0: (*keys, *default)}
+    if keys is None or default is None:
+        return NOTHING
+    return Refinement(ensured=((0, (*keys, *default)),))
 
 
-def _padded(node: Any, imported: ImportedGraph) -> dict[int, Shape]:
+def _padded(node: Any, imported: ImportedGraph) -> Refinement:
     """As many rows as the outermost partition has, the sizes that are asked for inside."""
     wanted, values, _, first = data_inputs(node.input)[:4]
     asked, inner, outermost = imported.value(wanted), imported.shape(values), imported.shape(first)
     if inner is None or outermost is None:
-        return {}
+        return NOTHING
     partitions = len(data_inputs(node.input)) - 3
     count = imported.value(first)
     rows = count[0] if count and outermost == () else None
@@ -78,7 +111,7 @@ def _padded(node: Any, imported: ImportedGraph) -> dict[int, Shape]:
     for number, size in enumerate(inner[1:]):
         position = levels + 1 + number
         sizes[position] = size if sizes[position] is None else sizes[position]
-    return {0: tuple(sizes)}
+    return Refinement(ensured=((0, tuple(sizes)),))
 
 
 def _rows_of_indices(
@@ -99,15 +132,15 @@ def _rows_of_indices(
     return rows if rows is None or node.op != "RaggedTensorToSparse" else rows - 1
 
 
-def _to_sparse(node: Any, imported: ImportedGraph) -> dict[int, Shape]:
+def _to_sparse(node: Any, imported: ImportedGraph) -> Refinement:
     """As many elements as there are flat values."""
     *splits, flat = data_inputs(node.input)
     inner = imported.shape(flat)
     if inner is None or None in inner:
-        return {}
+        return NOTHING
     rank = len(splits) + len(inner)
     count = math.prod(size or 0 for size in inner)
-    return {0: (count, rank), 1: (count,), 2: (rank,)}
+    return Refinement(ensured=((0, (count, rank)), (1, (count,)), (2, (rank,))))
 
 
 _COLUMN_OPS = frozenset({"StridedSlice", "Cast", "Identity", "Reshape", "Squeeze"})
@@ -120,10 +153,12 @@ _INDEXED = SPLITTERS | {
 """Op types whose first output are the indices of a tensor with as many rows as their first input
 has, but for row splits, which are one more, and where there are rows to fill."""
 
-_EXACT_RULES: Mapping[str, Callable[[Any, ImportedGraph], Mapping[int, Shape]]] = {
+_EXACT_RULES: Mapping[str, Callable[[Any, ImportedGraph], Refinement]] = {
     **dict.fromkeys(("LookupTableFind", "LookupTableFindV2"), _looked_up),
     "RaggedTensorToTensor": _padded,
     "RaggedTensorToSparse": _to_sparse,
+    "SparseCross": _crossed,
+    **dict.fromkeys(("DenseBincount", "RaggedBincount", "SparseBincount"), _counted_rows),
 }
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cost_models.op_info import Shape
 from placer.errors import UsageError
 from placer.extraction.graph_defs.parsing_ops import RAGGED, SPARSE, find_parsers
 from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.scratch_graphs import Refinement
-from placer.extraction.shapes.composite_shapes import MOST_VALUES, OPEN, Sizes
+from placer.extraction.shapes.composite_shapes import OPEN, Sizes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
 from placer.graph.op_types import SPLITTERS
 from placer.graph.program_source import Warning_
@@ -23,6 +22,9 @@ from placer.graph.tensor_names import data_inputs
 
 _OWN_SCOPES = frozenset({"StringSplit", "StringSplitV2", "string_split", "StringsSplit"})
 _SPLIT = "split"
+
+_MOST_INDICES = 1 << 16
+"""Indices of more values are left without theirs, which are bytes in the graph analysed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,22 @@ class RaggedSource:
         indices, values, shape = self.outputs
         rank = 1 if rows is None else 2
         return {indices: (count, rank), values: (count,), shape: (rank,)}
+
+    def values(self, rows: int | None, length: int) -> dict[int, tuple[int, ...]]:
+        """The elements of outputs by number, out of which TensorFlow concludes what is padded or
+        counted: indices or row splits, unless they are many, and the shape of a sparse tensor."""
+        numbers = range(rows or 1)
+        is_small = (rows or 1) * length <= _MOST_INDICES
+        if self.kind == RAGGED:
+            splits = tuple(number * length for number in (*numbers, rows or 1))
+            return {self.outputs[1]: splits} if is_small else {}
+        if rows is None:
+            return {self.outputs[0]: tuple(range(length)), self.outputs[2]: (length,)}
+        found: dict[int, tuple[int, ...]] = {self.outputs[2]: (rows, length)}
+        if is_small:
+            indices = (n for row in numbers for column in range(length) for n in (row, column))
+            found[self.outputs[0]] = tuple(indices)
+        return found
 
 
 def find_sources(nodes: Sequence[NodeDef]) -> list[RaggedSource]:
@@ -149,7 +167,7 @@ def source_refinements(bound: BoundSources, imported: ImportedGraph) -> dict[str
     """
     found: dict[str, Refinement] = {}
     for op, lengths in bound.items():
-        ensured: dict[int, Shape] = {}
+        ensured: dict[int, tuple[int, ...]] = {}
         values: dict[int, tuple[int, ...]] = {}
         for source, (asked, length) in lengths.items():
             shape = imported.shape(source.tensor)
@@ -161,13 +179,12 @@ def source_refinements(bound: BoundSources, imported: ImportedGraph) -> dict[str
                     f"--ragged {source.name}={asked}x{length} gives {asked} rows, there are {rows}"
                 )
             ensured |= source.shapes(rows, length)
-            if source.kind != RAGGED:
-                values[source.outputs[2]] = (length,) if rows is None else (rows, length)
-            elif (rows or 1) <= MOST_VALUES:  # row splits, out of which TensorFlow concludes more
-                values[source.outputs[1]] = tuple(n * length for n in range((rows or 1) + 1))
+            values |= source.values(rows, length)
         if ensured:
-            shapes = ((n, shape) for n, shape in sorted(ensured.items()) if n not in values)
-            found[op] = Refinement(ensured=tuple(shapes), values=tuple(sorted(values.items())))
+            found[op] = Refinement(
+                ensured=tuple((n, s) for n, s in sorted(ensured.items()) if n not in values),
+                values=tuple((n, ensured[n], held) for n, held in sorted(values.items())),
+            )
     return found
 
 
