@@ -42,10 +42,14 @@ def exact_shapes(types: GraphTypes, imported: ImportedGraph) -> dict[str, Refine
     """Refinements for ops whose outputs follow from the shapes of their inputs, although
     TensorFlow's shape functions leave them open."""
     found = {}
-    for node in types.nodes_of(_EXACT_RULES.keys()):
+    bounds = {node.name: node for node in types.nodes_of(_BOUNDS)}
+    for node in types.nodes_of(_EXACT_RULES.keys() | _COUNTS):
         outputs = imported.shapes.get(node.name, ())
         if not all(is_known(shape) for shape in outputs):
-            known = _EXACT_RULES[node.op](node, imported)
+            if node.op in _COUNTS:
+                known = _counted_rows(node, imported, bounds)
+            else:
+                known = _EXACT_RULES[node.op](node, imported)
             ensured = tuple((n, s) for n, s in known.ensured if not is_known(outputs[n]))
             if ensured:
                 found[node.name] = replace(known, ensured=ensured)
@@ -65,7 +69,36 @@ def _crossed(node: Any, imported: ImportedGraph) -> Refinement:
     )
 
 
-def _counted_rows(node: Any, imported: ImportedGraph) -> Refinement:
+_COUNTS = frozenset({"DenseBincount", "RaggedBincount", "SparseBincount"})
+_BOUNDS = frozenset({"Minimum", "Maximum", "Cast", "Identity"})
+
+
+Limits = tuple[int | None, int | None]
+
+
+def _limits(tensor: str, imported: ImportedGraph, nodes: Mapping[str, Any]) -> Limits:
+    """The least and the most that a scalar can be, as far as it is known."""
+    name = op_of(tensor)
+    while name in nodes and nodes[name].op in ("Cast", "Identity"):
+        name = op_of(nodes[name].input[0])
+    value = imported.value(name)
+    if value:
+        return value[0], value[0]
+    if name not in nodes:
+        return None, None
+    lows, highs = zip(*(_limits(s, imported, nodes) for s in nodes[name].input[:2]), strict=True)
+    known_lows, known_highs = (
+        [n for n in lows if n is not None],
+        [n for n in highs if n is not None],
+    )
+    if nodes[name].op == "Minimum":
+        low = min(known_lows) if len(known_lows) == 2 else None
+        return low, min(known_highs, default=None)
+    high = max(known_highs) if len(known_highs) == 2 else None
+    return max(known_lows, default=None), high
+
+
+def _counted_rows(node: Any, imported: ImportedGraph, bounds: Mapping[str, Any]) -> Refinement:
     """Counts for every row of a matrix, of a ragged or of a sparse one."""
     tensors = data_inputs(node.input)
     rows: int | None = None
@@ -79,8 +112,8 @@ def _counted_rows(node: Any, imported: ImportedGraph) -> Refinement:
         rows = first[0]
     if rows is None:
         return NOTHING
-    size = imported.value(tensors[-2])
-    return Refinement(ensured=((0, (rows, size[0] if size else None)),))
+    low, high = _limits(tensors[-2], imported, bounds)
+    return Refinement(ensured=((0, (rows, low if low == high else None)),))
 
 
 def _looked_up(node: Any, imported: ImportedGraph) -> Refinement:
@@ -158,7 +191,6 @@ _EXACT_RULES: Mapping[str, Callable[[Any, ImportedGraph], Refinement]] = {
     "RaggedTensorToTensor": _padded,
     "RaggedTensorToSparse": _to_sparse,
     "SparseCross": _crossed,
-    **dict.fromkeys(("DenseBincount", "RaggedBincount", "SparseBincount"), _counted_rows),
 }
 
 

@@ -213,11 +213,13 @@ def test_crosses_and_counts_of_rows_follow_from_their_inputs():
         tf.identity(tf.sparse.to_dense(tf.sparse.cross_hashed([a, b], 50)), "crossed")
         size, none = tf.constant(9, tf.int64), tf.zeros([0])
         tf.raw_ops.DenseBincount(input=b, size=size, weights=none, name="counted")
+        counts = tf.math.bincount(b, axis=-1, minlength=9, maxlength=9)
+        tf.identity(counts, "between")
         splits, flat = tf.range(5, dtype=tf.int64) * 3, tf.reshape(b, [-1])
         tf.raw_ops.RaggedBincount(
             splits=splits, values=flat, size=size, weights=none, name="ragged"
         )
-    names = ("crossed", "counted", "ragged")
+    names = ("crossed", "counted", "between", "ragged")
     found = extract(graph, outputs=names, batch_size=4)
     assert found.unknown == ()
     assert "data_dependent_shape" not in {code for code, _, _ in found.warnings}
