@@ -41,6 +41,7 @@ COMMANDS = (
     ("profile MODEL --batch-size 8 --steps 2 -o costs.json",),
     ("calibrate costs.json -o device.toml",),
     ("place MODEL -o plan.json --costs costs.json", *CAPS),
+    ("place MODEL -o other.json", *CAPS),
     ("place MODEL -o infeasible.json", *NOTHING_FITS),
     ("apply MODEL plan.json -o placed",),
     ("verify placed plan.json",),
