@@ -42,6 +42,7 @@ class Orders:
         fits_first: bool = False,
     ) -> None:
         self.problem, self.given = problem, given
+        self.tidies = found.request.asks_least_cost
         quick = QUICK_ORDERS if problem.objective == "step-time" else ORDERS
         self.schedule = FITTING_ORDERS if fits_first else quick
         self.caps = SearchCaps(problem, is_wary=fits_first and problem.spill == "auto")

@@ -31,6 +31,7 @@ class Rows:
 
     least_left_seconds = SCHEDULE.least_rows_seconds
     is_tidy = True
+    tidies = False
     to_prove = False
     reserves = True
 

@@ -12,6 +12,7 @@ from placer.solving.caps.bound_beside import BoundBeside
 from placer.solving.caps.record import Found, PeakRequest
 from placer.solving.caps.rows import Rows
 from placer.solving.caps.schedule import SCHEDULE
+from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.peaks.searches import to_search
 from placer.solving.process import clock
@@ -19,6 +20,7 @@ from placer.solving.process.deadline import Deadline
 from placer.solving.search.peak_problem import PeakProblem
 from placer.solving.solution import Solution, Stage
 from placer.solving.solver import DEFAULT_SOLVER
+from placer.solving.tidying import tidy_within
 
 _MANY = 1_000_000
 
@@ -39,6 +41,11 @@ class Way(Protocol):
     @property
     def is_tidy(self) -> bool:
         """Whether what it finds has no debris."""
+        ...
+
+    @property
+    def tidies(self) -> bool:
+        """Whether what it finds is tidied at once."""
         ...
 
     @property
@@ -130,7 +137,10 @@ class Search:
             found.note(searched)
             over: list[int] = []
             if searched.device_of is not None:
+                best = found.best
                 over = found.take(searched, is_tidy=way.is_tidy)
+                if found.best is not best and way.tidies:
+                    self.tidy(deadline)
             ended = found.ended(until_fits=until_fits) or way.learn(found, searched, over)
             if ended:
                 return ended
@@ -138,6 +148,22 @@ class Search:
             return "it has searched enough"
         found.is_cut = found.is_cut or not deadline.is_counted
         return "its time is over"
+
+    def tidy(self, deadline: Deadline) -> None:
+        """Clears the best placement of debris, as far as there is time for predictions."""
+        found, predict = self.found, self.request.predict
+        assert found.best is not None
+        assert found.best.device_of is not None
+
+        def is_late(predictions: int) -> bool:
+            return not deadline.is_counted and deadline.is_over(predictions * judged)
+
+        judged = predict.longest_seconds
+        problem, before = self.request.problem, found.best.device_of
+        device_of, _ = tidy_within(problem, before, predict.bytes_over, is_late)
+        value = value_of(problem, device_of)
+        found.best = replace(found.best, device_of=device_of, value=value)
+        found.is_tidy = not is_late(1)
 
     def begin_bound(self) -> None:
         """Begins the search for a bound beside, once something says how much there is to prove."""

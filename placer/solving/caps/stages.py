@@ -27,7 +27,6 @@ from placer.solving.process.child_search import one_process
 from placer.solving.process.deadline import Deadline
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
-from placer.solving.tidying import tidy_within
 from placer.solving.transfer.stage import on_host
 
 Stage = tuple[str, str] | None
@@ -245,6 +244,8 @@ def _again(search: Search, deadline: Deadline) -> Stage:
         found.is_cut = True
         return None
     is_fitted = found.best is not None
+    if deadline.is_counted and is_fitted and request.searches_orders and not search.rows.is_missed:
+        return None  # they would do the same work again
     if request.is_ours and not request.asks_least_cost and not is_fitted:
         half = deadline.part(SCHEDULE.fit_share)
         search.pursue(search.fitting_rows, half, until_fits=True)
@@ -261,16 +262,7 @@ def _tidy(search: Search, deadline: Deadline) -> Stage:
     request, found = search.request, search.found
     if found.best is None or found.is_tidy or not request.asks_least_cost:
         return None
-    assert found.best.device_of is not None
-    judged = request.predict.longest_seconds
-    device_of, _ = tidy_within(
-        request.problem,
-        found.best.device_of,
-        request.predict.bytes_over,
-        lambda predictions: not deadline.is_counted and deadline.is_over(predictions * judged),
-    )
-    value = value_of(request.problem, device_of)
-    found.best = replace(found.best, device_of=device_of, value=value)
+    search.tidy(deadline)
     return "debris may be left", "tidied"
 
 
