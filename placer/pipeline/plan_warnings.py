@@ -80,7 +80,8 @@ def hint_warnings(graph: OpGraph, placement: Mapping[str, str]) -> Iterator[Warn
     count = f"{len(apart):,} of {len(graph.colocation_hints):,}"
     message = (
         f"{count} colocation hints (_class) are left out, of {len(tied):,} ops on {len(devices)} "
-        "devices that nothing else ties; --keep-colocation makes hints law (not tried)"
+        "devices that nothing else ties; --keep-colocation makes hints law (not tried), which "
+        "plan.device_function asks for"
     )
     yield "colocation_hints", message, tuple(tied)
 

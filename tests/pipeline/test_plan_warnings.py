@@ -91,7 +91,7 @@ def test_the_warning_says_what_hints_tie():
     assert code == "colocation_hints"
     assert message == (
         "1 of 2 colocation hints (_class) are left out, of 2 ops on 2 devices that nothing else "
-        "ties; --keep-colocation makes hints law (not tried)"
+        "ties; --keep-colocation makes hints law (not tried), which plan.device_function asks for"
     )
     assert ops == ("a", "f")
     assert not list(hint_warnings(graph, dict.fromkeys("abcdf", "GPU:0")))
