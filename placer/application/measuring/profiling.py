@@ -138,7 +138,7 @@ def measure(
     import tensorflow as tf
 
     from placer.application.placing.kept_state import with_ops
-    from placer.application.running.generated_inputs import input_values
+    from placer.application.running.generated_inputs import default_feeds, input_values
     from placer.application.running.graph_starts import find_start, invent_tables, started
     from placer.application.running.program_runs import invent_state, switch_optimisers_off
     from placer.application.running.run_starts import graph_start
@@ -157,6 +157,7 @@ def measure(
         bindings["ragged"] = dict(wanted.ragged)
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}
+    feeds |= default_feeds(program, values, bindings)
     # its steps in a session that runs one op after the other, none of them optimised away
     v1 = tf.compat.v1
     config = v1.ConfigProto(

@@ -11,7 +11,7 @@ from placer.errors import UsageError
 from placer.extraction.graph_defs.parsing_ops import parsed_inputs
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
 from placer.extraction.graph_defs.tensor_states import sharpen_shape
-from placer.extraction.shapes.composite_shapes import shape_parts
+from placer.extraction.shapes.composite_shapes import find_wholes, shape_parts
 from placer.graph.program_source import Bindings
 
 if TYPE_CHECKING:
@@ -127,6 +127,43 @@ def bound_shapes(program: FlatProgram, bindings: Bindings) -> dict[str, tuple[in
             size if size is not None and size >= 0 else (DEFAULT_DIMENSION if number else first)
             for number, size in enumerate(declared)
         )
+    return found
+
+
+def default_shapes(program: FlatProgram) -> list[str]:
+    """The sparse inputs whose shape is a ``PlaceholderWithDefault``, ``NAME/shape``."""
+    nodes = {n.name for n in program.graph_def.node if n.op == "PlaceholderWithDefault"}
+    return [
+        whole
+        for whole, parts in find_wholes(program.inputs).items()
+        if f"{whole}/shape" in nodes
+        and parts[0][1].shape
+        and {part.role for _, part in parts} == {"indices", "values"}
+    ]
+
+
+def default_feeds(
+    program: FlatProgram, values: Mapping[str, Array], bindings: Bindings | None = None
+) -> dict[str, numpy.ndarray[Any, Any]]:
+    """The shapes of version 1's sparse placeholders, by tensor, as far as their default is open.
+
+    ``values`` are those of the inputs by key.  Whoever feeds a sparse value feeds its shape too;
+    the default of ``tf.compat.v1.sparse_placeholder`` has -1 for a batch.
+    """
+    import numpy
+
+    found = {}
+    wholes = find_wholes(program.inputs)
+    for whole in default_shapes(program):
+        parts = wholes[whole]
+        keys = {part.role: item.key for item, part in parts}
+        shape = parts[0][1].shape or ()
+        indices = numpy.asarray(values[keys["indices"]])
+        reached = indices.max(axis=0) + 1 if len(indices) else numpy.zeros(len(shape), int)
+        rows = max(int(reached[0]), (bindings or {}).get("batch_size") or 0)
+        sizes = [rows, *map(int, reached[1:])]
+        dense = [size if known is None else known for size, known in zip(sizes, shape, strict=True)]
+        found[f"{whole}/shape:0"] = numpy.array(dense, "int64")
     return found
 
 

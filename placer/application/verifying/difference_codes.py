@@ -10,7 +10,7 @@ from typing import Any
 
 from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import has_kernel
-from placer.application.running.generated_inputs import Array
+from placer.application.running.generated_inputs import Array, default_shapes
 from placer.application.verifying.partition_graphs import ActualTransfer, Execution
 from placer.application.verifying.verification_result import (
     UNEXPLAINED,
@@ -58,7 +58,7 @@ class PlannedRun:
     @cached_property
     def fed(self) -> Set[str]:
         """Ops that are fed, and those that only compute a tensor which is fed over."""
-        fed = self.program.fed_ops
+        fed = self.program.fed_ops | {f"{name}/shape" for name in default_shapes(self.program)}
         ends = {*self.program.output_ops, *self.program.targets}
         return fed | self._only_read_by(fed, ends | fed)
 

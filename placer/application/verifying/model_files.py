@@ -27,7 +27,7 @@ from placer.application.placing.saved_model import (
     soft_link,
     write_saved_model,
 )
-from placer.application.running.generated_inputs import Array
+from placer.application.running.generated_inputs import Array, default_feeds
 from placer.application.running.graph_starts import GraphStart, find_start
 from placer.application.running.program_runs import RunRequest
 from placer.application.verifying.judgement import Subject
@@ -193,10 +193,12 @@ class ModelFile:
         if self.flat:
             whole = self.program.whole or self.program
             fetches, targets = whole.outputs, whole.targets
+        fed = {tensors[key]: value for key, value in inputs.items()}
+        fed |= default_feeds(self.program, inputs, self.plan.bindings if self.plan else None)
         return RunRequest(
             kind=self._kind,
             programs=(str(folder / "unplaced"), str(folder / "placed")),
-            inputs=inputs if eager else {tensors[key]: value for key, value in inputs.items()},
+            inputs=inputs if eager else fed,
             tags=self.program.tags,
             signature=self.program.signature,
             fetches=(fetches, fetches if flat else self.program.outputs),

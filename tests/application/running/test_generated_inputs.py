@@ -73,3 +73,22 @@ def test_made_up_examples_parse():
     assert parsed["tags"].to_list() == [[b"abc"] * 8] * 4
     assert parsed["steps"].shape[::2] == (4, 2)
     assert list(input_values(program, None, bindings)["in"]) == list(values["in"])
+
+
+def test_the_shape_of_a_sparse_placeholder_is_fed_with_it():
+    """Its default has -1 for the batch, which no op takes."""
+    tf = pytest.importorskip("tensorflow")
+    from placer.application.running.generated_inputs import default_feeds
+    from placer.extraction.reading.loading import load_program
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default() as graph:
+        ids = v1.sparse_placeholder(tf.int64, [None, 5], "ids")
+        tf.identity(tf.sparse.to_dense(ids), "y")
+    program = load_program(graph, outputs=["y"])
+    bindings = {"batch_size": 4, "ragged": {"ids": (None, 2)}}
+    values = input_values(program, None, bindings)
+    feeds = {item.tensor: values[item.key] for item in program.inputs}
+    feeds |= default_feeds(program, values, bindings)
+    with v1.Session(graph=graph) as session:
+        assert session.run("y:0", feeds).shape == (4, 5)
