@@ -72,9 +72,9 @@ class PeakRequest:
         return is_large and is_open and self.is_layered and not self.is_counted
 
     def deadline(self, began: float) -> Deadline:
-        """When the stages end that began then.  Of a large program time is kept back for what the
-        plan is predicted with in the end, which takes as long as any prediction."""
-        kept_back = self.predict.longest_seconds if self.is_layered else 0.0
+        """When the stages end that began then.  Time is kept back for what the plan of a program is
+        predicted with in the end, which takes as long as any prediction."""
+        kept_back = self.predict.longest_seconds if self.searches_orders else 0.0
         at = began + self.parameters.time_limit_seconds - kept_back
         return Deadline(at, self.is_counted)
 

@@ -74,7 +74,7 @@ def _first_plan(search: Search, deadline: Deadline) -> Stage:
         return None
     is_open = request.problem.spill == "auto"
     share = SCHEDULE.plan_share_with_host if is_open else SCHEDULE.plan_share
-    ended = _along_orders(search, deadline.part(share), fits_first=True)
+    ended = _along_orders(search, deadline, share, fits_first=True)
     return "no accelerator holds all", ended
 
 
@@ -85,12 +85,16 @@ def _is_too_large(given: PlacementProblem) -> bool:
     return held > max((given.capacity_bytes[device] for device in given.beside_host), default=held)
 
 
-def _along_orders(search: Search, deadline: Deadline, *, fits_first: bool = False) -> str:
-    """Searches along the orders; of the least cost, whatever the objective, for a first fit."""
+def _along_orders(
+    search: Search, deadline: Deadline, share: float, *, fits_first: bool = False
+) -> str:
+    """Searches along the orders, for a share of the time once these are known; of the least cost,
+    whatever the objective, for a first fit."""
     peaks = search.fitting_peaks if fits_first else search.peaks
     if not all(peaks.units.allowed):
         return "an op has no device"
     problem = search.least_cost if fits_first else search.request.problem
+    deadline = deadline.part(share)
     orders = Orders(problem, peaks, search.found, deadline, fits_first=fits_first)
     most = None if deadline.is_counted else orders.schedule.most_searches
     return search.pursue(orders, deadline, most, until_fits=fits_first)
@@ -132,7 +136,7 @@ def _fit(search: Search, deadline: Deadline) -> Stage:
     first = half.part(_rows_share(request), _least_rows_seconds(request))
     ended = search.pursue(search.fitting_rows, first, 1, until_fits=True)
     if request.searches_orders and not found.ended(until_fits=True):
-        ended = _along_orders(search, half, fits_first=True)
+        ended = _along_orders(search, half, 1.0, fits_first=True)
     if not found.ended(until_fits=True):
         ended = search.pursue(search.fitting_rows, half, until_fits=True)
     search.rows.share_rows(search.fitting_rows)
@@ -213,7 +217,7 @@ def _orders(search: Search, deadline: Deadline) -> Stage:
     search.begin_bound()
     is_few = is_fitted and not is_missed and not request.is_layered
     share = SCHEDULE.orders_share_of_few if is_few else SCHEDULE.orders_share
-    return why, _along_orders(search, deadline.part(share))
+    return why, _along_orders(search, deadline, share)
 
 
 def _mend(search: Search, deadline: Deadline) -> Stage:

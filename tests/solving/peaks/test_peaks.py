@@ -371,11 +371,12 @@ def test_with_time_for_few_predictions_gaps_are_reserved_at_once(
     assert begun[1].capacity[:2] == pytest.approx((first, first), abs=10)
 
 
-@pytest.mark.parametrize(("judging_seconds", "most"), [(60.0, 50.0), (20.0, 70.0)])
+@pytest.mark.parametrize(("judging_seconds", "most"), [(60.0, 20.0), (20.0, 50.0)])
 def test_most_of_the_time_is_for_searches_and_some_for_judging(
     judging_seconds: float, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 100 s half are left where a prediction takes 60, and 70 where it takes 20."""
+    """Of 100 s as much is kept for the prediction of the plan; of what is left half where a
+    prediction takes 60, and 50 s where it takes 20."""
     graph, costs = _two_towers()
     problem = problem_of(graph, costs, "GPU:0:28000,GPU:1:28000,CPU:1GiB")
     given: list[float] = []
