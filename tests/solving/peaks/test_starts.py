@@ -72,6 +72,18 @@ def test_of_what_is_above_the_caps_the_nearest_is_kept_beside_the_best() -> None
     assert search.best.value == 30.0 < search.near.value
 
 
+def test_near_a_placement_that_is_above_a_cap_it_is_mended_first() -> None:
+    """A chain in four stages, the first one op too long: the first cycle has it on the next
+    device, and sends as much."""
+    _, peaks = shuffled_chain(12)
+    position = peaks.positions[0]
+    stages = np.searchsorted([13, 23, 33], position, side="right").astype(np.int64)
+    search = PeakSearch(replace(peaks, is_near=True), [stages.tolist()], 0, lambda _: None)
+    assert search.best.value > search.most
+    search.step(np.inf)
+    assert search.best.value == 30.0
+
+
 def test_what_is_above_a_cap_goes_where_it_costs_least() -> None:
     """Of four ops that one accelerator holds two of, the cheap ones per byte go to the host."""
     problem = problem_of(
