@@ -36,19 +36,21 @@ UNKNOWN_CAPABILITY = "7.5"
 
 DATA_INPUTS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("Conv2D", "Conv3D", "DepthwiseConv2dNative", "_FusedConv2D"), (0,)),
-    **dict.fromkeys(("MaxPool", "MaxPoolV2", "AvgPool", "MaxPool3D", "AvgPool3D"), (0,)),
+    **dict.fromkeys(("MaxPool", "MaxPoolV2", "AvgPool", "MaxPool3D"), (0,)),
     **dict.fromkeys(("BiasAdd", "BiasAddGrad", "DepthToSpace", "SpaceToDepth"), (0,)),
     **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), (0,)),
     **dict.fromkeys(("FusedBatchNormGradV2", "FusedBatchNormGradV3", "FusedBatchNormGrad"), (0, 1)),
-    **dict.fromkeys(("MaxPoolGrad", "MaxPoolGradV2", "MaxPool3DGrad"), (0, 1, 2)),
-    **dict.fromkeys(("AvgPoolGrad", "AvgPool3DGrad"), (1,)),
+    **dict.fromkeys(("MaxPoolGrad", "MaxPoolGradV2"), (0, 1, 2)),
+    "AvgPoolGrad": (1,),
     **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), (2,)),
     "DepthwiseConv2dNativeBackpropInput": (2,),
     **dict.fromkeys(("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), (0, 2)),
     "DepthwiseConv2dNativeBackpropFilter": (0, 2),
 }
 """The inputs of ops with a layout that are images; so are their first outputs, unless they are
-sums or gradients of filters."""
+sums or gradients of filters.  The gradient of a pooling of volumes, and their averages, are left
+as they are (``Conv3DTransposer`` and ``MaxPool3DTransposer`` are the only ones for five
+dimensions)."""
 
 _IMAGE_RANK = 4
 _WITHOUT_IMAGE = ("BackpropFilter", "BiasAddGrad")
@@ -101,7 +103,13 @@ def costs_on_gpus(
 
 def _as_run(cost: OpCost, info: OpInfo, *, channels_last: bool, red_zones: bool) -> OpCost:
     if channels_last and _is_product(info):
-        return replace(cost, gpu_temporary_bytes=0, tuned_bytes=0, workspace_bytes=0)
+        return replace(
+            cost,
+            gpu_temporary_bytes=0,
+            gpu_temporary_chunks=(),
+            tuned_bytes=0,
+            workspace_bytes=0,
+        )
     return replace(
         cost,
         channels_first=not channels_last and not _is_first(info),

@@ -35,7 +35,9 @@ class OpCost:
     - ``temporary_samples``: those of several executions, where they differ: of a loop whose
       iterations run ahead of each other (``temporary_bytes`` is then the median), of the branches
       that may be taken (then the most).
-    - ``gpu_temporary_bytes``: those of a GPU's kernel, where they are others than a CPU's.
+    - ``gpu_temporary_bytes``: those of a GPU's kernel, where they are others than a CPU's;
+      ``gpu_temporary_chunks`` are the sizes that it asks for them in, after its outputs, where
+      these are several.
     - ``workspace_bytes``: what a GPU's library takes besides where it can be had (cuDNN falls back
       to an algorithm without it where it cannot).
     - ``tuned_bytes``: the result that a GPU's library copies when it first tries its algorithms for
@@ -64,6 +66,7 @@ class OpCost:
     temporary_bytes: int = 0
     temporary_chunks: tuple[int, ...] = ()
     gpu_temporary_bytes: int | None = None
+    gpu_temporary_chunks: tuple[int, ...] = ()
     workspace_bytes: int = 0
     tuned_bytes: int = 0
     channels_first: bool = False
@@ -110,6 +113,7 @@ def with_kernels_of(costs: Mapping[str, OpCost], *, gpu: bool) -> dict[str, OpCo
             cost,
             temporary_bytes=cost.temporary_bytes_on(gpu=gpu),
             gpu_temporary_bytes=None,
+            gpu_temporary_chunks=cost.gpu_temporary_chunks if gpu else (),
             workspace_bytes=cost.workspace_bytes if gpu else 0,
             tuned_bytes=cost.tuned_bytes if gpu else 0,
             channels_first=cost.channels_first and gpu,

@@ -27,10 +27,10 @@ class Work:
     ``flops`` counts a fused multiply-add as two. ``bytes_accessed`` is what is read plus what is
     written; ``None`` means every input once and every output once. ``temporary_bytes`` live only
     while the op runs. ``output_bytes`` gives sizes that do not follow from the shapes, by output
-    number; for ``temporary_chunks``, ``gpu_temporary_bytes``, ``workspace_bytes``, ``tuned_bytes``,
-    ``pieces``, ``packed_bytes``, ``variant`` and ``family`` (by default the module of the rule),
-    ``tiled_flops`` and ``gpu_kind`` see :class:`~cost_models.op_cost.OpCost`. ``inaccurate`` says
-    that the work follows from no shape.
+    number; for ``temporary_chunks``, ``gpu_temporary_bytes``, ``gpu_temporary_chunks``,
+    ``workspace_bytes``, ``tuned_bytes``, ``pieces``, ``packed_bytes``, ``variant`` and ``family``
+    (by default the module of the rule), ``tiled_flops`` and ``gpu_kind`` see
+    :class:`~cost_models.op_cost.OpCost`. ``inaccurate`` says that the work follows from no shape.
     """
 
     flops: int = 0
@@ -38,6 +38,7 @@ class Work:
     temporary_bytes: int = 0
     temporary_chunks: tuple[int, ...] = ()
     gpu_temporary_bytes: int | None = None
+    gpu_temporary_chunks: tuple[int, ...] = ()
     workspace_bytes: int = 0
     tuned_bytes: int = 0
     output_bytes: Mapping[int, int] = field(default_factory=dict)
@@ -123,6 +124,7 @@ def op_cost(info: OpInfo) -> OpCost:
         temporary_bytes=work.temporary_bytes,
         temporary_chunks=work.temporary_chunks,
         gpu_temporary_bytes=work.gpu_temporary_bytes,
+        gpu_temporary_chunks=work.gpu_temporary_chunks,
         workspace_bytes=work.workspace_bytes,
         tuned_bytes=work.tuned_bytes,
         persistent_bytes=persistent_bytes(info) or 0,

@@ -247,11 +247,13 @@ def plain_work(info: OpInfo) -> Work:
     fused = info.attributes.get("fused_ops", ())
     steps = len(fused) if isinstance(fused, tuple | list) else 0
     depthwise = "Depthwise" in info.op
+    chunks = _gpu_chunks(convolution, info)
     return Work(
         flops=convolution.flops + steps * element_count(info.outputs[0]),
         tiled_flops=convolution.tiled_flops(info.op),
         gpu_kind="" if depthwise else convolution.gpu_kind,
-        gpu_temporary_bytes=_gpu_bytes(convolution, info) if is_tuned(info.op) else None,
+        gpu_temporary_bytes=sum(chunks) if is_tuned(info.op) else None,
+        gpu_temporary_chunks=chunks if is_tuned(info.op) else (),
         tuned_bytes=_tuned_bytes(convolution, info) if is_tuned(info.op) else 0,
         packed_bytes=0 if depthwise else convolution.unfolded_bytes,
         family="depthwise" if depthwise else "",
@@ -278,13 +280,14 @@ def convolution_work(info: OpInfo) -> Work:
     """The flops; a grouped convolution copies image, filter and result group by group
     (``LaunchGrouped`` of ``conv_ops_impl.h``)."""
     convolution = _convolution(info)
-    groups = convolution.groups
+    groups, chunks = convolution.groups, _gpu_chunks(convolution, info)
     return Work(
         flops=convolution.flops,
         tiled_flops=convolution.tiled_flops(info.op),
         gpu_kind=convolution.gpu_kind,
         temporary_bytes=bytes_touched(info) if groups > 1 else 0,
-        gpu_temporary_bytes=_gpu_bytes(convolution, info),
+        gpu_temporary_bytes=sum(chunks),
+        gpu_temporary_chunks=chunks,
         workspace_bytes=_workspace_bytes(convolution, info),
         tuned_bytes=_tuned_bytes(convolution, info),
         pieces=groups,
@@ -301,12 +304,14 @@ def filter_gradient_work(info: OpInfo) -> Work:
     """
     convolution = _convolution(info)
     unfolded, work_unit = _work_unit(convolution)
+    chunks = _gpu_chunks(convolution, info)
     return Work(
         flops=convolution.flops,
         tiled_flops=convolution.tiled_flops(info.op),
         gpu_kind=convolution.gpu_kind,
         temporary_bytes=_shard_size(info, work_unit) * unfolded * _element_bytes(info),
-        gpu_temporary_bytes=_gpu_bytes(convolution, info),
+        gpu_temporary_bytes=sum(chunks),
+        gpu_temporary_chunks=chunks,
         workspace_bytes=_workspace_bytes(convolution, info),
         tuned_bytes=_tuned_bytes(convolution, info),
         packed_bytes=2 * convolution.unfolded_bytes,
@@ -328,12 +333,14 @@ def input_gradient_work(info: OpInfo) -> Work:
     )
     images = 1 if one_by_one else _shard_size(info, work_unit)
     products = -(-convolution.batch // images)
+    chunks = _gpu_chunks(convolution, info)
     return Work(
         flops=convolution.flops,
         tiled_flops=convolution.tiled_flops(info.op),
         gpu_kind=convolution.gpu_kind,
         temporary_bytes=images * unfolded * size,
-        gpu_temporary_bytes=_gpu_bytes(convolution, info),
+        gpu_temporary_bytes=sum(chunks),
+        gpu_temporary_chunks=chunks,
         workspace_bytes=_workspace_bytes(convolution, info),
         tuned_bytes=_tuned_bytes(convolution, info),
         packed_bytes=2 * convolution.unfolded_bytes
@@ -350,16 +357,14 @@ def _work_unit(convolution: _Convolution) -> tuple[int, int]:
     return unfolded, unfolded + gradient + filter_size * channels
 
 
-def _gpu_bytes(convolution: _Convolution, info: OpInfo) -> int:
-    """The bytes that the GPU's kernel takes for itself: the filter in cuDNN's layout, the image
-    padded where it needs one pixel more at one end than at the other, and for the gradient of the
+def _gpu_chunks(convolution: _Convolution, info: OpInfo) -> tuple[int, ...]:
+    """The tensors that the GPU's kernel takes for itself: the image padded where it needs one pixel
+    more at one end than at the other, the filter in cuDNN's layout, and for the gradient of the
     image a buffer of its size (``conv_ops_impl.h``, ``conv_grad_ops_impl.h`` of
     ``tensorflow/core/kernels`` where they are for GPUs)."""
-    return (
-        counted_bytes(convolution.filter)
-        + (counted_bytes(convolution.image) if "BackpropInput" in info.op else 0)
-        + convolution.padded_bytes(info)
-    )
+    image = counted_bytes(convolution.image) if "BackpropInput" in info.op else 0
+    sizes = convolution.padded_bytes(info), counted_bytes(convolution.filter), image
+    return tuple(size for size in sizes if size)
 
 
 def _tuned_bytes(convolution: _Convolution, info: OpInfo) -> int:

@@ -18,13 +18,26 @@ _PER_LOGIT: Mapping[str, int] = {
     "CTCLossV2": 10,
 }
 
+_KEEPS_ROWS_WHOLE = ("Softmax", "LogSoftmax")
+_LEAST_SUM_BYTES = 4
+
 
 @cost_rule(*_PER_LOGIT)
 def loss_work(info: OpInfo) -> Work:
     """So many flops per logit; the CPU kernels of cross entropies keep one scratch value per
-    example (``xent_op.cc``)."""
+    example (``xent_op.cc``); a GPU's Softmax has maxima and sums in tensors of the output's shape,
+    the sums of halves in float32 (``softmax_op_gpu.cu.cc``)."""
     logits = info.inputs[1] if info.op == "SparseSoftmax" else info.inputs[0]
     scratch = 0
     if "CrossEntropy" in info.op:
         scratch = (counted_shape(logits.shape) or (1,))[0] * (element_bytes(logits.dtype) or 0)
-    return Work(flops=_PER_LOGIT[info.op] * element_count(logits), temporary_bytes=scratch)
+    chunks: tuple[int, ...] = ()
+    if info.op in _KEEPS_ROWS_WHOLE:
+        size = element_bytes(logits.dtype) or 0
+        chunks = tuple(element_count(logits) * n for n in (size, max(size, _LEAST_SUM_BYTES)))
+    return Work(
+        flops=_PER_LOGIT[info.op] * element_count(logits),
+        temporary_bytes=scratch,
+        gpu_temporary_bytes=sum(chunks) if chunks else None,
+        gpu_temporary_chunks=chunks,
+    )

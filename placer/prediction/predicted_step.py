@@ -18,6 +18,8 @@ from placer.graph.tensor_names import source_of, split_tensor
 from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import Metrics, Transfer
+from placer.prediction.orders.execution_orders import uses_accelerator
+from placer.prediction.orders.possible_steps import as_it_runs
 
 KINDS = (
     "weights",
@@ -106,7 +108,8 @@ def describe_step(
     names = tuple(device.name for device in cluster.devices)
     number = {name: index for index, name in enumerate(graph.ops)}
     any_timeline = next(iter(metrics.timelines.values()))
-    step = StepMemory(graph, costs, placement, names, cluster.host.name)
+    as_run = as_it_runs(graph, accelerated=uses_accelerator(names))
+    step = StepMemory(as_run, costs, placement, names, cluster.host.name)
     found = tuple(costs[name] for name in graph.ops)
     devices = tuple(dict.fromkeys((*names, *step.device_names)))
     device_number = {name: index for index, name in enumerate(devices)}

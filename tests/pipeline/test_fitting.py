@@ -268,10 +268,10 @@ def test_requests_that_make_no_sense_are_refused(options, told):
 
 
 def test_two_devices_and_recomputation_together(step, free):
-    """At 0.35 of what the step needs it fits neither two devices, as is proven, nor one that
-    computes again, but two that do: applied, and served by two simulated GPUs with two fifths
-    more than that, as no need counts what has been sent and is not given back yet."""
-    cap = int(0.35 * needed(free))
+    """At 0.31 of what the step needs it fits neither two devices, as is proven, nor one that
+    computes again, but two that do: applied, and served by two simulated GPUs with a tenth more,
+    since small gradients come at other moments there and leave other gaps."""
+    cap = int(0.31 * needed(free))
     caps, fit = {0: cap, 1: cap}, "release,order,recompute"
     place = functools.partial(placer.place, step[0], spill="never")
     assert place("2xT4", max_memory=caps, time_limit=4).solver.status == "INFEASIBLE"
@@ -282,10 +282,10 @@ def test_two_devices_and_recomputation_together(step, free):
     assert {"GPU:0", "GPU:1"} <= {*plan.placement.values()}
     assert plan.solver.status == "FEASIBLE"  # the extra time is not proven to be the least
     require_simulation()
-    roomy = with_caps(plan, dict.fromkeys(("GPU:0", "GPU:1"), int(1.4 * cap)))
+    roomy = with_caps(plan, dict.fromkeys(("GPU:0", "GPU:1"), int(1.1 * cap)))
     found = placer.verify(step[0], roomy, memory=True).raise_for_mismatch().memory
     assert found.out_of_memory is None
-    assert max(row.peak_bytes for row in found.devices) <= 1.4 * cap
+    assert max(row.peak_bytes for row in found.devices) <= 1.1 * cap
 
 
 def test_a_plan_that_spills_names_the_other_way(step, free):

@@ -143,8 +143,9 @@ def _as_written(step: StepMemory, chunk_of: Mapping[str, int], device: str) -> l
     """The chunks of what lasts on ``device`` in the order in which they are asked for."""
     lasting, ops = step.resident.get(device, {}), step.graph.ops
     idle = [chunk_of[_idle(device, i)] for i in range(len(step.idle.get(device, ())))]
-    constants = [chunk_of[op] for op in lasting if ops[op].op_type == "Const"]
-    variables = [chunk_of[op] for op in lasting if ops[op].op_type != "Const"]
+    constant = {op for op in lasting if ops[op].op_type == "Const" or op in step.folded}
+    constants = [chunk_of[op] for op in lasting if op in constant]
+    variables = [chunk_of[op] for op in lasting if op not in constant]
     return idle + variables + constants
 
 

@@ -2,7 +2,8 @@
 
 Reference counting as TensorFlow's executor does it: every input slot of an op that has yet to run
 holds its buffer; an op that overwrites an input needs to be the only holder; a tensor that is sent
-holds the sender's buffer until its producer is done, and a receive buffer from then on.
+has a receive buffer as soon as its producer runs, and a GPU holds it until it is there
+(:mod:`placer.prediction.memory.sends`).
 
     x ---> conv ---> relu ---> add ---> y           conv  |--|
                        |        ^                   relu     |-----|     (relu overwrites conv)
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from placer.prediction.memory.buffers import Buffer, Lifetime, Read
+from placer.prediction.memory.sends import Sends
 from placer.prediction.step.step_layout import Effect, StepLayout
 
 
@@ -56,6 +58,7 @@ class Simulation:
         self.held: list[Buffer | None] = [None] * len(layout.memory)
         self.values: dict[str, Buffer] = {}
         self.now = 0
+        self.sends = Sends()
         self.lifetimes: list[Lifetime] = []
 
     def run(self) -> None:
@@ -120,6 +123,7 @@ class Simulation:
         """The op's outputs and temporaries, and what it does to variables and lists."""
         layout, held = self.layout, self.held
         effect, outputs = layout.effects[op], layout.outputs[op]
+        arrived = self._receive_inputs(op) if layout.copies else []
         if effect != Effect.FED:
             if op in layout.temporary_chunks:
                 chunks = layout.temporary_chunks[op]
@@ -127,16 +131,19 @@ class Simulation:
             for value in outputs:
                 held[value] = self._output_buffer(op, effect, value)
             if layout.temporary_bytes[op] and op not in layout.temporary_chunks:
-                self.workspaces[op] = [self._workspace(op, layout.temporary_bytes[op])]
+                sizes = layout.later_chunks.get(op) or (layout.temporary_bytes[op],)
+                self.workspaces[op] = [self._workspace(op, size) for size in sizes]
         for value in outputs:
             buffer = held[value]
             assert buffer is not None
             buffer.holders += layout.readers[value]
-            for copy in layout.copies.get(value, ()):
-                self._receive(op, copy)
+            if value in layout.copies:
+                self._send(op, value)
             if self.with_reads and value in layout.fetched:
                 size = layout.bytes[value]
                 buffer.reads.append(Read(self.now, len(self.order), self.now, size))
+        for received in arrived:
+            received.holders -= 1
         if effect >= Effect.UPDATE_VARIABLE:
             self._change_state(op, effect)
 
@@ -277,10 +284,32 @@ class Simulation:
             self.values[variable] = self._new(op, value, "weights", resident=True)
         return self.values[variable]
 
-    def _receive(self, op: int, copy: int) -> None:
-        """The receive buffer of what is read there, held by the readers."""
-        readers = self.layout.readers[copy]
-        self.held[copy] = self._new(op, copy, "transfer", holders=readers)
+    def _send(self, op: int, value: int) -> None:
+        """The receive buffers of what is read elsewhere, held by the readers; a GPU holds what it
+        sends."""
+        source = self.held[value]
+        for copy in self.layout.copies[value]:
+            readers = self.layout.readers[copy]
+            self.held[copy] = self._new(op, copy, "transfer", holders=readers)
+            if source is not None:
+                self.sends.begin(op, copy, self.layout.memory[copy], source)
+
+    def _receive_inputs(self, op: int) -> list[Buffer]:
+        """What the op reads from elsewhere is there, so its sender holds it no more; returns what
+        the rendezvous still holds as the op begins, which on a GPU is what nobody read before."""
+        found, inputs = [], self.layout.inputs[op]
+        given_back = self.sends.start(op, self.layout.devices[op])
+        for value in inputs:
+            given_back += self.sends.end(value)
+        for source in given_back:
+            if not source.holders and not source.resident:
+                self._let_go(source, self.now - 1)
+        for value in inputs:
+            received = self.held[value] if self.sends.is_new(value) else None
+            if received is not None:
+                received.holders += 1
+                found.append(received)
+        return found
 
     def _transpose(self, op: int, value: int, copy: int) -> None:
         """The copy in another order of its dimensions, made as soon as the op is done."""
@@ -347,9 +376,10 @@ class Simulation:
         if old is not None and old.holders > 0:
             old.resident, old.kind, old.first = False, "weights", first
 
-    def _let_go(self, buffer: Buffer) -> None:
-        """The buffer that nobody holds is freed after this op, and then what it holds."""
-        self._close(buffer, self.now)
+    def _let_go(self, buffer: Buffer, last: int | None = None) -> None:
+        """The buffer that nobody holds is freed after this op, or the ``last`` that did, and then
+        what it holds."""
+        self._close(buffer, self.now if last is None else last)
         for item in buffer.items:
             self._drop(item)
 

@@ -16,11 +16,12 @@ from itertools import accumulate
 from cost_models.op_cost import OpCost
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
+from placer.graph.passes.constant_folding import find_folded
 from placer.graph.passes.roles import UNUSED, UNUSED_VARIABLES, Roles, find_roles
 from placer.prediction.memory.buffers import Buffer, Lifetime, bytes_in_use
 from placer.prediction.memory.lifetimes import Simulation, find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
-from placer.prediction.step.routes import Place, Routes, find_routes, host_of
+from placer.prediction.step.routes import Place, Routes, find_routes, host_of, is_cpu
 from placer.prediction.step.step_layout import StepLayout, lay_out_step
 
 
@@ -63,8 +64,17 @@ class StepMemory:
         self.routes = routes = find_routes(graph, placement, host)
         memory_of = _memories(routes, device_names, host)
         self.graph = graph
-        self.layout = lay_out_step(graph, costs, routes, memory_of, host)
+        self.folded = {
+            name: outputs
+            for name, outputs in graph.ask_once(find_folded).items()
+            if not is_cpu(routes.device_of[name]) and name not in self.owner
+        }
+        self.layout = lay_out_step(graph, costs, routes, memory_of, host, self.folded)
         self.resident = _resident_bytes(graph, costs, routes, memory_of)
+        for name, outputs in self.folded.items():
+            for index in outputs:
+                where = self.resident.setdefault(memory_of[routes.home[f"{name}:{index}"]], {})
+                where[name] = where.get(name, 0) + (costs[name].output_bytes[index] or 0)
         self.initial = {
             name: cost.initial_bytes for name, cost in costs.items() if cost.initial_bytes
         }

@@ -9,6 +9,7 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import LOOPS
+from placer.graph.passes.pushed_constants import push_constants
 from placer.prediction.costs.op_costs import estimate_body_costs
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange, Transfer
@@ -43,6 +44,11 @@ def predict_peak_ranges(
     return steps.ranges(placement, device_names, host)
 
 
+def as_it_runs(graph: OpGraph, *, accelerated: bool) -> OpGraph:
+    """The graph as TensorFlow's optimizer rearranges it where some device is no CPU."""
+    return graph.ask_once(push_constants) if accelerated else graph
+
+
 class PossibleSteps:
     """The graph whose memory is followed, and the orders in which it may run, for any placement.
 
@@ -51,6 +57,7 @@ class PossibleSteps:
     """
 
     def __init__(self, graph: OpGraph, costs: Mapping[str, OpCost], *, accelerated: bool) -> None:
+        graph = as_it_runs(graph, accelerated=accelerated)
         self.graph, self.costs, self.accelerated = graph, costs, accelerated
         self.owner: Mapping[str, str] = {}
         if any(op.bodies and op.op_type in LOOPS for op in graph.ops.values()):

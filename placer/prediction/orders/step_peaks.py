@@ -25,7 +25,7 @@ from placer.prediction.orders.needs import (
     with_orders_ahead,
 )
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes, find_possible_lifetimes
-from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.prediction.orders.possible_steps import PossibleSteps, as_it_runs
 from placer.prediction.step.routes import is_cpu
 from placer.problem.device_peaks import LEAST_LIMIT_BYTES, DevicePeak
 from placer.problem.placement_problem import PlacementProblem
@@ -45,10 +45,11 @@ class StepPeaks:
         *,
         needs_on: Cluster | None = None,
     ) -> None:
-        self.graph, self.costs, self.problem, self.needs_on = graph, costs, problem, needs_on
+        self.costs, self.problem, self.needs_on = costs, problem, needs_on
         self.number = {name: index for index, name in enumerate(problem.op_names)}
         self.host = problem.device_names[problem.host]
         accelerated = uses_accelerator(problem.device_names)
+        self.graph = graph = as_it_runs(graph, accelerated=accelerated)
         self.steps = PossibleSteps(graph, costs, accelerated=accelerated)
         # A moment is one of the ops that are placed: of a loop as a whole.
         laid_out = bool(self.steps.owner)

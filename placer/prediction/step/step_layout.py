@@ -82,7 +82,8 @@ class StepLayout:
 
     - ``variables``: those that it updates or reads.
     - ``items``: the value that it puts into a list; ``item_counts``: into how many it cuts one.
-    - ``temporary_chunks``: what of its temporary bytes it asks for before its outputs.
+    - ``temporary_chunks``: what of its temporary bytes it asks for before its outputs;
+      ``later_chunks``: after them, where it asks more than once.
     - ``temporary_samples``: what it takes in several executions, where they differ.
     - ``workspace_bytes``: what it takes besides where it can be had.
     - ``tuned``: what it has in common with others for which algorithms are tried once, and the
@@ -110,6 +111,7 @@ class StepLayout:
     outputs: list[range] = field(default_factory=list)
     temporary_bytes: list[int] = field(default_factory=list)
     temporary_chunks: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    later_chunks: dict[int, tuple[int, ...]] = field(default_factory=dict)
     temporary_samples: dict[int, tuple[int, ...]] = field(default_factory=dict)
     workspace_bytes: dict[int, int] = field(default_factory=dict)
     tuned: dict[int, tuple[Tuned, int]] = field(default_factory=dict)
@@ -154,8 +156,10 @@ def lay_out_step(
     routes: Routes,
     memory_of: Mapping[Place, str],
     host: str,
+    folded: Collection[str] = (),
 ) -> StepLayout:
-    """The layout of the step; ``memory_of`` names the device whose memory a place is in.
+    """The layout of the step; ``memory_of`` names the device whose memory a place is in.  Ops that
+    are ``folded`` have run before it.
 
     The back edge of a v1 loop is read by nobody: one iteration is simulated.
     """
@@ -175,6 +179,11 @@ def lay_out_step(
             number: cost.temporary_chunks
             for number, cost in enumerate(found)
             if cost.temporary_chunks
+        },
+        later_chunks={
+            number: cost.gpu_temporary_chunks
+            for number, (cost, gpu) in enumerate(zip(found, on_gpu, strict=True))
+            if gpu and cost.gpu_temporary_chunks
         },
         temporary_samples={
             number: cost.temporary_samples
@@ -205,8 +214,8 @@ def lay_out_step(
         readers=[0] * len(graph.tensor_producers),
     )
     first = find_image_order(graph, found, on_gpu, layout.bytes)
-    _add_readers(layout, graph, routes, memory_of, host, first)
-    _add_effects(layout, graph)
+    _add_readers(layout, graph, routes, memory_of, host, first, folded)
+    _add_effects(layout, graph, folded)
     layout.idle = _find_idle(layout, graph)
     layout.lasting = tuple(chain.from_iterable(compress(layout.outputs, layout.idle)))
     return layout
@@ -219,6 +228,7 @@ def _add_readers(
     memory_of: Mapping[Place, str],
     host: str,
     first: ImageOrder,
+    folded: Collection[str],
 ) -> None:
     """What every op reads, and the copies that this takes."""
     copies = _Copies(layout, first)
@@ -228,6 +238,9 @@ def _add_readers(
     arrivals = graph.ask_once(find_arrivals)
     wanted = ask_once(lambda places: [memory_of[p] for p in places], routes.reads.values())
     for op, values, memories in zip(graph.ops.values(), graph.input_numbers, wanted, strict=True):
+        if op.name in folded:
+            layout.inputs.append(())
+            continue
         turned = first.turned.get(len(layout.inputs), ())
         read = tuple(
             [
@@ -305,7 +318,7 @@ class _Copies:
         return len(layout.memory) - 1
 
 
-def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
+def _add_effects(layout: StepLayout, graph: OpGraph, folded: Collection[str]) -> None:
     """What every op does to buffers."""
     variable_of = graph.ask_once(find_variables)
     sharing = graph.ask_once(sharing_of)
@@ -314,6 +327,9 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
     layout.effects = ask_once(_effect, graph.infos)
     for number in layout.feeds:
         layout.effects[number] = Effect.FED
+    for name in folded:
+        layout.effects[numbers[name]] = Effect.RESIDENT
+        layout.temporary_bytes[numbers[name]] = 0
     networked = _find_networked(layout)
     known = {id(found): found for found in sharing}
     apart = {key for key, (shared, over) in known.items() if not any(over) and {*shared} <= {None}}

@@ -146,16 +146,17 @@ def test_temporaries_count_while_their_op_runs():
 
 
 def test_a_sent_tensor_lives_here_until_sent_and_there_until_read():
-    """x leaves GPU:0 when it is done and waits on GPU:1 for b.
+    """x waits on GPU:1 for b as soon as it is done, and on GPU:0 until b begins.  What GPU:0 sends
+    last may still be there when c begins.
 
     GPU:0  x --------> a           op     x    a    b    c
-                \\                  GPU:0  400  8    8    0     (x read by a: freed; a sent to c)
-    GPU:1        '---> b           GPU:1  400  404  408  8
+                \\                  GPU:0  400  404  4    4     (a is sent to c)
+    GPU:1        '---> b           GPU:1  400  404  408  12
     """
     graph = draw("x -> a, b", "a, b -> c", bytes={"x": 400, "a": 4, "b": 4, "c": 4})
     placement = {"x": "GPU:0", "a": "GPU:0", "b": "GPU:1", "c": "GPU:1"}
     found = _timelines(graph, placement)
-    assert found["GPU:0"].bytes == (400, 404, 0, 0)
+    assert found["GPU:0"].bytes == (400, 404, 4, 4)
     assert found["GPU:1"].bytes == (400, 404, 408, 12)
     assert [(b.op, b.kind) for b in found["GPU:1"].live_at_peak] == [
         ("x", "transfer"),

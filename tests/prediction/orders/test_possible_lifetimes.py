@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from graphs_by_hand import draw, draw_costs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placer.graph.tensor_names import op_of
 from placer.prediction.orders.execution_orders import peaks_along
 from placer.prediction.orders.possible_lifetimes import (
     NOBODY,
@@ -81,13 +83,20 @@ def graphs(draw_from, types=("MatMul",)):
 @given(graph=graphs(), data=st.data())
 def test_the_peaks_are_those_of_the_prediction(graph, data):
     """Where no op writes over an input or passes it on, on every accelerator, along every order,
-    whatever the placement: receive buffers, constants that are sent, fed and fetched values."""
+    whatever the placement: receive buffers, constants that are sent, fed and fetched values.  What
+    is held while it is being sent comes on top, where accelerators send to each other."""
     placement = {name: data.draw(st.sampled_from(DEVICES[:2])) for name in graph.ops}
     placement |= dict.fromkeys(graph.feeds, "CPU:0")
     sizes = {name: 20 for name, op in graph.ops.items() if op.op_type == "Const"}
     costs = draw_costs(graph, temporary_bytes={"op1": 300}, persistent_bytes=sizes)
     found, predicted = both_peaks(graph, costs, placement)
-    assert found == predicted
+    sends = any(
+        placement[reader] != placement[op_of(name)] != "CPU:0"
+        for name, tensor in graph.tensors.items()
+        for reader in tensor.consumers
+    )
+    for of_lifetimes, of_prediction in zip(chain(*found), chain(*predicted), strict=True):
+        assert of_lifetimes == of_prediction or (sends and of_lifetimes < of_prediction)
 
 
 @settings(max_examples=100)
@@ -100,7 +109,8 @@ def test_together_they_are_those_of_the_prediction(graph):
 
 
 def test_what_is_written_over_elsewhere_is_still_held_at_home():
-    """relu writes over x where both are; on another device it writes over the copy it received.
+    """relu writes over x where both are; elsewhere x has arrived, and relu takes as much beside it
+    as y does beside relu.
 
     x ---> relu ---> y
     """

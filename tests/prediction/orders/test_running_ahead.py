@@ -44,13 +44,15 @@ def most_on(device, graph, costs, placement, cluster):
 def test_what_was_sent_waits_and_is_needed():
     """GPU:0 has made all 8 MiB before the first is read: they wait on GPU:1, while along the orders
     of one executor two are there.  The need is a MiB more: BFC splits what is left for the last one
-    if that is twice as large, else the four bytes that are made of them find no room."""
+    if that is twice as large, else the four bytes that are made of them find no room.  Copies wait
+    for what GPU:1 computes, so GPU:0 holds all of them, too."""
     metrics = predict(*drawn(0.01, 1.0))
     assert metrics.peaks["GPU:1"].high_bytes < 3 * MIB
     need = metrics.needs["GPU:1"]
     assert 0 <= need.need.high_bytes - (COUNT + 1) * MIB < CLOSE
     assert need.in_use.high_bytes >= COUNT * MIB
-    assert metrics.needs["GPU:0"].need.high_bytes < 3 * MIB  # each is sent at once
+    assert metrics.peaks["GPU:0"].high_bytes < 3 * MIB
+    assert 0 <= metrics.needs["GPU:0"].need.high_bytes - COUNT * MIB < CLOSE
 
 
 def test_either_device_may_be_half_as_fast():
