@@ -101,12 +101,17 @@ def _along_orders(
 
 
 def _layers(search: Search, deadline: Deadline) -> Stage:
-    """Of a large program whole layers, dealt out and made to fit: what is found after that is never
-    worse than what a person does."""
-    if not search.request.is_layered or search.found.best is not None:
+    """Of a large program whole layers, dealt out and made to fit, unless they cost more than what
+    fits: what is found after that is never worse than what a person does."""
+    request, given = search.request, search.request.problem
+    is_first, ended = search.found.best is None, ""
+    if not request.is_layered:
         return None
+    if not is_first:
+        whole = solve(given, request.parameters, solver="layers").value
+        if whole is None or whole >= search.found.value:
+            return None
     part = _of_a_baseline(deadline.part(SCHEDULE.baseline_share))
-    given, ended = search.request.problem, ""
     for share in SCHEDULE.layered_shares:  # from the second on, on more devices, less full
         if not ended or search.found.best is None:
             less = [int(share * cap) for cap in given.capacity_bytes]
@@ -115,8 +120,8 @@ def _layers(search: Search, deadline: Deadline) -> Stage:
             layers = Rows(less_room, "layers")
             layers.is_tidy = False
             most = SCHEDULE.baseline_searches if share == 1.0 else 1
-            ended = search.pursue(layers, part, most, until_fits=True)
-    return "the program is large and nothing fits yet", ended
+            ended = search.pursue(layers, part, most, until_fits=is_first)
+    return "the program is large, and nothing fits yet or layers cost less", ended
 
 
 def _of_a_baseline(deadline: Deadline) -> Deadline:
