@@ -67,8 +67,6 @@ def executor_orders(
     ``laid_out`` loops: for these the reversed order on CPUs, too, since the loop of a gradient runs
     ahead in a few orders only, and then holds twice as much.
     """
-    if laid_out and not accelerated:
-        return [*_orders(graph, accelerated, laid_out), run_reversed(prepare(graph, accelerated))]
     if laid_out:
         return _orders(graph, accelerated, laid_out)
     return [*graph.ask_once(_accelerated_orders if accelerated else _usual_orders)]
@@ -80,7 +78,8 @@ def _orders(graph: OpGraph, accelerated: bool, laid_out: int = 0) -> list[tuple[
     prepared = prepare(graph, accelerated)
     if accelerated:
         return [run_reversed(prepared), *(run_once(prepared, seed) for seed in range(count - 1))]
-    return [run_once(prepared, seed) for seed in range(count)]
+    usual = [run_once(prepared, seed) for seed in range(count)]
+    return [*usual, run_reversed(prepared)] if laid_out else usual
 
 
 def _accelerated_orders(graph: OpGraph) -> list[tuple[str, ...]]:

@@ -40,7 +40,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from placer.solving.bounds.cut_graph import CutGraph
 from placer.solving.compiled.arrays import Floats, Ints
@@ -129,8 +128,9 @@ class DeviceCountBound:
         shared = [not self.devices.isdisjoint(allowed) for allowed in problem.allowed]
         self.outside = ~np.array(shared, np.bool_)
         there = [frozenset(allowed) - self.apart == self.devices for allowed in problem.allowed]
+        self.there = np.array(there, np.bool_)
         self.held = held_by_most(problem, self.devices)
-        self.share = self._shares(np.array(there, np.bool_))
+        self.share = self._shares()
         self.asked = self._asked()
 
     def _devices(self) -> frozenset[int]:
@@ -141,8 +141,9 @@ class DeviceCountBound:
                 weight[frozenset(allowed) - self.apart] += int(size)
         return max(weight, key=lambda devices: weight[devices], default=frozenset())
 
-    def _shares(self, there: npt.NDArray[np.bool_]) -> Floats:
+    def _shares(self) -> Floats:
         """Per unit, the share of the largest device that it takes in the fullest row."""
+        there = self.there
         if not len(self.weights) or not self.devices:
             return np.zeros(len(there))
         largest = np.maximum(1, self.held[:, 0])

@@ -183,9 +183,7 @@ class DeviceSetBound:
         size = np.bincount(region, self.weight, minlength=shares.shape[1])
         # hubs: of the heaviest regions, what is on one of the devices whatever the placement
         may_be = np.zeros(graph.count, np.bool_)
-        devices, apart = self.counts.devices, self.counts.apart
-        there = [frozenset(allowed) - apart == devices for allowed in problem.allowed]
-        may_be[graph.node_of[here & np.array(there, np.bool_)]] = True
+        may_be[graph.node_of[here & self.counts.there]] = True
         incident = graph.incident()
         heavy = [r for r in np.argsort(-size, kind="stable")[: SCHEDULE.regions] if size[r]]
         found = []

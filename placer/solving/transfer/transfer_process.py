@@ -229,9 +229,8 @@ def _bound_by_devices(
         if effort.is_first:
             deadline = began + SCHEDULE.first_devices_share * (deadline - began)
         if counts.is_open or not effort.is_first:
-            until = deadline
-            if not counts.is_open:
-                until = began + SCHEDULE.sets_share * (deadline - began)
+            share = 1.0 if counts.is_open else SCHEDULE.sets_share
+            until = began + share * (deadline - began)
             bound_by_sets(counts, best.raise_bound, until, SCHEDULE.set_steps * steps)
             best.note_time(until)
         began = time.time()
