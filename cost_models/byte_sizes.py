@@ -88,17 +88,25 @@ def _term_bytes(term: str, limit_bytes: int) -> int:
     return -int(-Fraction(percent.group(1)) * limit_bytes // 100)
 
 
-def format_bytes(size_bytes: int) -> str:
-    """The size as a person reads it, in binary units: ``"8.00 GiB"``, ``"512 B"``.
+def format_bytes(size_bytes: float | None) -> str:
+    """The size as a person reads it, in binary units with three digits; ``"unknown"`` for ``None``.
 
     >>> format_bytes(8 * 2**30), format_bytes(512)
     ('8.00 GiB', '512 B')
     """
-    if abs(size_bytes) < 1024:
+    if size_bytes is None:
+        return "unknown"
+    if abs(size_bytes) < 999.5:
         return f"{size_bytes} B"
-    scaled = float(size_bytes)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        scaled /= 1024
-        if abs(scaled) < 1023.995:
-            return f"{scaled:.2f} {unit}"
-    return f"{scaled / 1024:.2f} PiB"
+    scaled, units = size_bytes / 1024, iter(("KiB", "MiB", "GiB", "TiB", "PiB"))
+    unit = next(units)
+    while abs(scaled) >= 999.5 and unit != "PiB":
+        scaled, unit = scaled / 1024, next(units)
+    return f"{three_digits(scaled)} {unit}"
+
+
+def three_digits(number: float) -> str:
+    """Three significant digits without an exponent."""
+    if abs(number) >= 99.95:
+        return f"{number:.0f}"
+    return f"{number:.1f}" if abs(number) >= 9.995 else f"{number:.2f}"

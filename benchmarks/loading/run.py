@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import placer
-from placer.plan.loading import LoadingFacts
+from placer.plan.loading_facts import LoadingFacts
 from placer.plan.plan import Plan
 from placer.simulation.cards import read_cards
 from placer.simulation.environment import child_environment

@@ -18,9 +18,9 @@ from placer.graph.program_source import Warning_
 from placer.pipeline.fitting import FittedPlacement, fit_warnings
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.left_over import left_over_warnings
-from placer.pipeline.loading import loading_warnings
 from placer.pipeline.predicted_placement import PredictedPlacement
-from placer.plan.loading import LoadingFacts
+from placer.pipeline.stored_bytes import loading_warnings
+from placer.plan.loading_facts import LoadingFacts
 from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import Metrics
 from placer.prediction.scoring import cost, slower_bytes

@@ -14,9 +14,9 @@ from placer.graph.rewriting import NO_REWRITING
 from placer.pipeline.costing import has_red_zones
 from placer.pipeline.fitting import FittedPlacement
 from placer.pipeline.formulation import Formulation
-from placer.pipeline.loading import loading_facts
 from placer.pipeline.plan_warnings import assumed_messages, hints_apart, plan_warnings
 from placer.pipeline.predicted_placement import PredictedPlacement
+from placer.pipeline.stored_bytes import loading_facts
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer, SolverStage
 from placer.prediction.metrics import MemoryNeed, Metrics

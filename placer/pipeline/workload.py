@@ -18,7 +18,7 @@ from placer.extraction.shapes.composite_shapes import OPEN
 from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import Rewriting, rewrite_graph
 from placer.pipeline.costing import cost_ops
-from placer.pipeline.loading import with_stored
+from placer.pipeline.stored_bytes import with_stored
 from placer.plan.request import Options
 from placer.prediction.costs.op_costs import rewritten_costs
 

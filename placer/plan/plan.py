@@ -13,7 +13,7 @@ from placer.errors import InfeasibleError, UsageError
 from placer.files import rebased, write_text
 from placer.graph.program_source import Bindings, ModelSource
 from placer.graph.rewriting import NO_REWRITING, Rewriting
-from placer.plan.loading import LoadingFacts
+from placer.plan.loading_facts import LoadingFacts
 from placer.plan.results import Page, interactive
 from placer.plan.rows import (
     GateVerdict,

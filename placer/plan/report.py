@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from cost_models.op_info import Shape
-from placer.plan.loading import LoadingFacts
+from placer.plan.loading_facts import LoadingFacts
 from placer.plan.plan import Plan
 from placer.plan.results import Page
 from placer.plan.rows import GateVerdict

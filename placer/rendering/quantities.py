@@ -1,4 +1,4 @@
-"""Numbers as people read them.  Units exist here and nowhere else."""
+"""Numbers as people read them; bytes are written by ``cost_models.byte_sizes``."""
 
 from __future__ import annotations
 
@@ -6,23 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from cost_models.byte_sizes import AMPLE_BYTES
+from cost_models.byte_sizes import AMPLE_BYTES, three_digits
+from cost_models.byte_sizes import format_bytes as format_bytes
 
 _CALLS = re.compile(r"^((Stateful)?PartitionedCall(_\d+)?/)+")
 _SECONDS_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-
-
-def format_bytes(size_bytes: float | None) -> str:
-    """``"97.8 MiB"``: bytes in binary units with three digits, ``"unknown"`` for ``None``."""
-    if size_bytes is None:
-        return "unknown"
-    if size_bytes < 999.5:
-        return f"{size_bytes} B"
-    scaled, units = size_bytes / 1024, iter(("KiB", "MiB", "GiB", "TiB", "PiB"))
-    unit = next(units)
-    while scaled >= 999.5 and unit != "PiB":
-        scaled, unit = scaled / 1024, next(units)
-    return f"{_three_digits(scaled)} {unit}"
 
 
 def format_flops(flops: float | None) -> str:
@@ -38,7 +26,7 @@ def format_rate(per_second: float, unit: str) -> str:
     prefix = next(prefixes)
     while scaled >= 999.5 and prefix != "E":
         scaled, prefix = scaled / 1000, next(prefixes)
-    return f"{_three_digits(scaled)} {prefix}{unit}"
+    return f"{three_digits(scaled)} {prefix}{unit}"
 
 
 def format_seconds(seconds: float | None) -> str:
@@ -47,8 +35,8 @@ def format_seconds(seconds: float | None) -> str:
         return "unknown"
     for size, unit in _SECONDS_UNITS:
         if seconds >= 0.9995 * size:
-            return f"{_three_digits(seconds / size)} {unit}"
-    return f"{_three_digits(seconds / 1e-6)} µs" if seconds else "0 s"
+            return f"{three_digits(seconds / size)} {unit}"
+    return f"{three_digits(seconds / 1e-6)} µs" if seconds else "0 s"
 
 
 def format_count(count: int, noun: str, plural: str = "") -> str:
@@ -126,13 +114,6 @@ def printable(text: str, *, keep: str = "") -> str:
     return "".join(
         c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
     )
-
-
-def _three_digits(number: float) -> str:
-    """Three significant digits without an exponent."""
-    if number >= 99.95:
-        return f"{number:.0f}"
-    return f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
 
 
 def card_lines(devices: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -29,12 +29,12 @@ def test_devices_of_one_kind_are_judged_by_their_sorted_peaks():
     assert over(gpus(250, 133), gpus(133, 250)) == []
     assert over(gpus(250, 0), gpus(130, 125)) == []
     assert over(gpus(200, 0), gpus(0, 250)) == [
-        "the peak of GPU:1 is 250.00 MiB, in the baseline 200.00 MiB (more than +5.0%)",
-        "the peak of the 2 fullest GPU devices together is 250.00 MiB, in the baseline 200.00 MiB "
+        "the peak of GPU:1 is 250 MiB, in the baseline 200 MiB (more than +5.0%)",
+        "the peak of the 2 fullest GPU devices together is 250 MiB, in the baseline 200 MiB "
         "(more than +5.0%)",
     ]
     assert over(gpus(250, 0), gpus(250, 100)) == [
-        "the peak of the 2 fullest GPU devices together is 350.00 MiB, in the baseline 250.00 MiB "
+        "the peak of the 2 fullest GPU devices together is 350 MiB, in the baseline 250 MiB "
         "(more than +5.0%)"
     ]
 
@@ -47,7 +47,7 @@ def test_the_placement_of_the_baseline_may_pass_in_place_of_the_new_one():
     passed = judge(gates, after, {}, {}, lambda baseline: baseline)
     assert passed.passed
     assert passed.notes[0] == "the placement of the baseline still keeps the limits"
-    assert "GPU:0 is 150.00 MiB" in passed.notes[1]
+    assert "GPU:0 is 150 MiB" in passed.notes[1]
     grown = judge(gates, after, {}, {}, lambda _: gpus(120, 100))
     other = judge(gates, after, {}, {}, lambda _: None)
     assert not grown.passed

@@ -8,25 +8,6 @@ from placer.rendering import quantities
 
 
 @pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (None, "unknown"),
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "0.98 KiB"),
-        (1536, "1.50 KiB"),
-        (97_800_000, "93.3 MiB"),
-        (1023 * 1024, "1.00 MiB"),
-        (40 << 30, "40.0 GiB"),
-        (5 << 60, "5120 PiB"),
-    ],
-)
-def test_bytes_have_three_digits_and_binary_units(size, text):
-    """Sizes change the unit before a fourth digit, and None is never zero."""
-    assert quantities.format_bytes(size) == text
-
-
-@pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.0, "0 s"), (5e-9, "0.01 µs"), (5e-6, "5.00 µs"), (0.0612, "61.2 ms"), (90.0, "90.0 s")],
 )

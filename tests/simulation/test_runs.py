@@ -11,9 +11,10 @@ import pytest
 from simulation.simulated_runs import require_simulation
 
 from placer.__main__ import main
+from placer.rendering.text.layout import to_text
 from placer.rendering.text.simulation_text import simulation_blocks
 from placer.simulation.cards import read_cards
-from placer.simulation.records import GpuRecord, Held, Moment
+from placer.simulation.records import GpuRecord, Held, Moment, ProcessRecord
 from placer.simulation.runs import SimulatedRun
 
 TRAINING = """
@@ -120,41 +121,40 @@ def moment(**given: object) -> Moment:
     return Moment(op="model/Relu", held=held, **{**known, **given})  # type: ignore[arg-type]
 
 
-def test_a_refusal_names_the_op_and_the_holders() -> None:
-    """Where the script failed, the text says which op asked and what held the memory; where it did
-    not, that TensorFlow did without."""
-    from placer.rendering.text.layout import to_text
-
+@pytest.mark.parametrize(
+    ("code", "refusals", "told"),
+    [
+        (1, 1, "model/Relu asked for 4.00 MiB with 10.0 MiB of 12.0 MiB"),
+        (0, 1, "refused 1 request"),
+        (1, 0, "read 3 values from the GPUs, the last of loss: values are not simulated"),
+    ],
+)
+def test_the_text_says_why_a_script_failed(code: int, refusals: int, told: str) -> None:
+    """A failed script was refused memory, and the text says which op asked and what held it, or
+    perhaps compared values; where it did not fail, TensorFlow did without."""
     record = GpuRecord(
         index=0,
         peak=moment(asked_bytes=0),
-        refused=moment(),
-        refusals=1,
+        refused=moment() if refusals else None,
+        refusals=refusals,
         taken_bytes=12 * 2**20,
         launches=12,
         last_op="model/Relu",
     )
-    for code, told in (
-        (1, "model/Relu asked for 4.00 MiB with 10.0 MiB of 12.0 MiB"),
-        (0, "refused 1 request"),
-    ):
-        run = SimulatedRun(
-            command=("python", "train.py"),
-            gpus=read_cards("GPU:12MiB"),
-            exit_code=code,
-            seconds=5.0,
-            is_late=False,
-            processes=(_process(record),),
-        )
-        text = to_text(simulation_blocks(run, 100), width=100, colour=False)
-        assert told in text
-        assert "variable dense/kernel  8.00 MiB" in text
-
-
-def _process(record: GpuRecord):
-    from placer.simulation.records import ProcessRecord
-
-    return ProcessRecord(process=1, started=0.0, reads=0, last_read_op="", gpus=(record,))
+    run = SimulatedRun(
+        command=("python", "train.py"),
+        gpus=read_cards("GPU:12MiB"),
+        exit_code=code,
+        seconds=5.0,
+        is_late=False,
+        processes=(
+            ProcessRecord(process=1, started=0.0, reads=3, last_read_op="loss", gpus=(record,)),
+        ),
+    )
+    text = to_text(simulation_blocks(run, 100), width=100, colour=False)
+    assert told in " ".join(text.split())
+    assert "variable dense/kernel  8.00 MiB" in text
+    assert ("values are not simulated" in " ".join(text.split())) == (code == 1 and not refusals)
 
 
 @pytest.mark.parametrize(

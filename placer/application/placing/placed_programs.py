@@ -36,7 +36,7 @@ from placer.extraction.process.local_models import local_model
 from placer.extraction.reading.checkpoint_index import DAMAGED
 from placer.extraction.reading.loading import load_program
 from placer.files import check_outside, replaced
-from placer.plan.loading import NOT_AS_PLANNED
+from placer.plan.loading_facts import NOT_AS_PLANNED
 from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)

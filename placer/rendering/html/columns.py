@@ -15,8 +15,8 @@ from typing import Any
 from placer.graph.name_scopes import ScopeTree, build_scope_tree
 from placer.graph.tensor_names import split_tensor
 from placer.prediction.predicted_step import KINDS, PredictedStep
+from placer.rendering.html.folded_step import find_passes
 from placer.rendering.html.layer_tree import build_layer_tree
-from placer.rendering.html.passes import find_passes
 
 _PICOSECONDS = 1e12
 

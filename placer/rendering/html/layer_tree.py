@@ -15,7 +15,7 @@ from itertools import accumulate, groupby, pairwise
 from typing import cast
 
 from placer.prediction.predicted_step import PredictedStep
-from placer.rendering.html.passes import FORWARD, Passes
+from placer.rendering.html.folded_step import FORWARD, Passes
 
 MOST_CHILDREN = 24
 """A group shows at most about so many at once."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from placer.plan.loading import PLACED, PLAIN, LoadingFacts
+from placer.plan.loading_facts import PLACED, PLAIN, LoadingFacts
 from placer.plan.plan import Plan
 from placer.rendering.quantities import format_bytes, format_count, shorten
 

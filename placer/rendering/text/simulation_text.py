@@ -45,10 +45,27 @@ def simulation_blocks(found: SimulatedRun, width: int) -> list[RenderableType]:
     if not used:
         return [*blocks, Text("no process used a GPU", style="yellow")]
     blocks.append(_table(used, width))
+    if found.exit_code and not any(record.refusals for _, record in used):
+        blocks += _values_read(found)
     for gpu, record in used:
         blocks += _holders(f"{gpu.name} at its peak", record.peak, width)
         blocks += _refusal(gpu, record, failed=bool(found.exit_code), width=width)
     return blocks
+
+
+def _values_read(found: SimulatedRun) -> Iterator[RenderableType]:
+    """Why a command that failed with room for all of it may have failed."""
+    reads = sum(process.reads for process in found.processes)
+    if not reads:
+        return
+    last = next(row.last_read_op for row in reversed(found.processes) if row.reads)
+    of = f", the last of {printable(last)}" if last else ""
+    yield Text(
+        f"There was room for everything. The command read {format_count(reads, 'value')} from "
+        f"the GPUs{of}: values are not simulated, those of products and convolutions are zeros, "
+        f"and a program that compares them can fail for this reason alone.",
+        style="yellow",
+    )
 
 
 def _table(used: list[tuple[SimulatedGpu, GpuRecord]], width: int) -> RenderableType:

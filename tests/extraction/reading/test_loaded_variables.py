@@ -14,8 +14,8 @@ from placer.extraction.files.sources import read_source
 from placer.extraction.reading.checkpoint_index import read_index
 from placer.extraction.reading.loaded_variables import restored_handles
 from placer.extraction.reading.loading import load_program
-from placer.pipeline.loading import loading_facts
-from placer.plan.loading import PLAIN, SESSION
+from placer.pipeline.stored_bytes import loading_facts
+from placer.plan.loading_facts import PLAIN, SESSION
 
 v1 = tf.compat.v1
 

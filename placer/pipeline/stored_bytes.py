@@ -11,7 +11,7 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.program_source import Warning_
 from placer.graph.stored_variables import StoredVariable, StoredVariables, sum_bytes
-from placer.plan.loading import NOT_AS_PLANNED, PLACED, PLAIN, POLICY, SESSION, LoadingFacts
+from placer.plan.loading_facts import NOT_AS_PLANNED, PLACED, PLAIN, POLICY, SESSION, LoadingFacts
 from placer.prediction.memory.allocator import rounded_bytes
 
 

@@ -7,8 +7,8 @@ from graphs_by_hand import draw, draw_cluster, draw_costs
 
 from placer.prediction.predicted_step import describe_step
 from placer.prediction.prediction import predict
+from placer.rendering.html.folded_step import BACKWARD, FORWARD, UPDATE, find_passes
 from placer.rendering.html.layer_tree import MOST_CHILDREN, build_layer_tree
-from placer.rendering.html.passes import BACKWARD, FORWARD, UPDATE, find_passes
 
 
 def step_of(*chains, placement=None, resources=(), **drawn):
