@@ -24,5 +24,6 @@ def on_devices(problem: PlacementProblem, count: int, capacity_bytes: int) -> Pl
         bandwidth=((1e9,) * count,) * count,
         latency=((0.0,) * count,) * count,
         parallel_ops=(),
+        slower_bytes=(),
         spill="never",
     )

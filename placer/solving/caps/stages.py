@@ -219,7 +219,6 @@ def _orders(search: Search, deadline: Deadline) -> Stage:
         why = "no accelerator holds all"
     else:
         return None
-    search.begin_bound()
     is_few = is_fitted and not is_missed and not request.is_layered
     share = SCHEDULE.orders_share_of_few if is_few else SCHEDULE.orders_share
     return why, _along_orders(search, deadline, share)
@@ -293,10 +292,10 @@ def _host(search: Search, _deadline: Deadline) -> Stage:
 
 
 def _prove(search: Search, _deadline: Deadline) -> Stage:
-    """The rest of the time for the bound that is sought beside."""
-    if search.beside is None or search.found.best is None:
+    """The rest of the time for the bound that is sought beside, unless nothing fits."""
+    if search.beside is None:
         return None
-    search.end_bound(wait=True)
+    search.end_bound(wait=search.found.best is not None)
     return "a bound is sought beside", "its time is over"
 
 
