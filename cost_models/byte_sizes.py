@@ -60,6 +60,23 @@ def _unit_bytes(unit: str, size: str) -> int:
     )
 
 
+def parse_rate(rate: object) -> object:
+    """Bytes per second of a text such as ``"12GB/s"`` or ``"10Gbit/s"``; anything else as it is.
+
+    ``ValueError`` says what is wrong with a text.
+
+    >>> parse_rate("12GB/s"), parse_rate("10 Gbit/s"), parse_rate(1e9)
+    (12000000000.0, 1250000000.0, 1000000000.0)
+    """
+    if not isinstance(rate, str):
+        return rate
+    size, slash, second = rate.rpartition("/")
+    if not slash or second.strip() != "s":
+        raise ValueError(f"{rate!r} is no rate; write 12e9 (bytes/s), 12GB/s or 10Gbit/s")
+    bits = size.rstrip().removesuffix("bit")
+    return parse_bytes(size) * 1.0 if bits == size.rstrip() else parse_bytes(f"{bits}B") / 8
+
+
 def parse_reserve(reserve: str | int | None, limit_bytes: int) -> int:
     """Bytes to keep free of ``limit_bytes``: ``"1GiB+10%"``, ``"5%"``, ``"512MiB"``, ``"0"``.
 

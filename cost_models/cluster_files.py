@@ -1,12 +1,13 @@
 """``cluster.toml``: devices and links in a file, read and written.
 
 ``[[device]]`` has ``name``, and ``model`` (a preset) or ``memory``, ``peak_flops`` and
-``memory_bandwidth``, optionally ``type``, ``compute_capability``, ``peak_flops_fp16``,
+``memory_bandwidth``, optionally ``type``, ``any_ops``, ``compute_capability``, ``peak_flops_fp16``,
 ``launch_seconds``, ``dispatch_seconds``, ``parallel_ops``, ``relative_error`` and, by op type or
 family, ``[device.efficiency.Conv2D]`` with ``compute`` and ``memory`` (fractions of the peaks) and
 ``launch_seconds``: a calibration writes those.
 ``[[task]]`` has ``name`` (``/job:worker/task:0``) and ``address`` (``host:port``): where the server
-of that task of a TensorFlow cluster answers.
+of that task of a TensorFlow cluster answers, or of ``/job:client/task:0`` where the servers reach
+the process that feeds and fetches.
 ``[[link]]`` has ``from``, ``to``, ``bandwidth`` (bytes/s) and ``latency`` (seconds), and holds in
 both directions unless the other one is given too; ``[[links]]`` has
 ``between`` in their stead, devices any two of which it joins where no ``[[link]]`` names the pair.
@@ -17,6 +18,7 @@ tasks; ``[default_link]`` if only that is given) have the last two.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 import tomllib
@@ -26,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models import device_names
-from cost_models.byte_sizes import parse_bytes
+from cost_models.byte_sizes import parse_bytes, parse_rate
 from cost_models.devices import (
     ASSUMED_NETWORK_LINK,
     Cluster,
@@ -39,6 +41,10 @@ from cost_models.devices import (
 
 _CAPABILITY = re.compile(r"[1-9]\d?\.\d")
 _SINGLE = {"default_link", "network_link"}
+_SEVERAL = ("device", "link", "links", "task")
+
+CLIENT_JOB = "client"
+"""The job of the process that feeds and fetches.  TensorFlow refuses the name ``localhost``."""
 
 Table = Mapping[str, Any]
 """A table of a TOML file."""
@@ -60,12 +66,12 @@ def read_cluster_file(path: Path) -> tuple[list[DeviceDraft], Cluster]:
     ``ValueError`` names the table, key or value that is wrong.
     """
     tables = _tables(path)
-    drafts = [_toml_device(row, path) for row in tables.get("device", [])]
+    drafts = [_toml_device(row, place) for place, row in tables["device"]]
     if not drafts:
         raise ValueError(f"{path} has no [[device]] table; add one per device")
     names = named_once(draft.name for draft in drafts) | {"CPU:0"}
-    groups = _toml_groups(tables.get("links", []), names, path)
-    links = groups | _toml_links(tables.get("link", []), names, path)
+    groups = _toml_groups(tables["links"], names)
+    links = groups | _toml_links(tables["link"], names)
     cluster = Cluster(devices=(), links=links)
     if "default_link" in tables:
         default = _toml_link(tables["default_link"], f"{path}: default_link", set())
@@ -83,40 +89,56 @@ def read_task_addresses(path: Path) -> dict[str, dict[int, str]]:
     ``ValueError`` if there is none, or one is wrong or given twice.
     """
     found: dict[str, dict[int, str]] = {}
-    for row in _tables(path).get("task", []):
-        where = f"{path}: task {row.get('name', '')!r}"
+    taken: dict[str, str] = {}
+    for place, row in _tables(path)["task"]:
+        where = f"{place}: task {row.get('name', '')!r}"
         _check_keys(row, {"name", "address"}, where)
-        name = device_names.parse(str(row.get("name", "")))
-        host, _, port = str(row.get("address", "")).rpartition(":")
-        if name.job is None or name.task is None or not host or not port.isdecimal():
+        address = str(row.get("address", ""))
+        host, _, port = address.rpartition(":")
+        try:
+            name = device_names.parse(str(row.get("name", "")))
+        except ValueError:
+            name = device_names.DeviceName()
+        if name.job is None or name.task is None:
+            raise ValueError(f"{where}: write its name as '/job:worker/task:0'")
+        if not host or not port.isdecimal():
             raise ValueError(
-                f"{where}: write name = '/job:worker/task:0' and address = '10.0.0.1:2222'"
+                f"{where}: write its address as '10.0.0.1:2222', a host and a port, got {address!r}"
             )
-        if found.setdefault(name.job, {}).setdefault(name.task, row["address"]) != row["address"]:
+        if found.setdefault(name.job, {}).setdefault(name.task, address) != address:
             raise ValueError(f"{where} has two addresses; name each task once")
-    if not found:
+        if (other := taken.setdefault(address, row["name"])) != row["name"]:
+            raise ValueError(f"{where} has the address {address} of {other}; give it its own")
+    if not found.keys() - {CLIENT_JOB}:
         raise ValueError(f"{path} has no [[task]] table; add one per server of the cluster")
     return found
 
 
 def _tables(path: Path) -> Table:
-    """The tables of the file, none but the known ones, each of the right kind."""
+    """The tables of the file, none but the known ones, each of the right kind; of those that may
+    come several times, (place, row) of each, the place being the file and the line."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
     except FileNotFoundError as error:
         raise ValueError(f"there is no cluster file {path}") from error
     except OSError as error:
         raise ValueError(f"the cluster file {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
-    _check_keys(tables, {"device", "link", "links", "task", *_SINGLE}, str(path))
+    _check_keys(tables, {*_SEVERAL, *_SINGLE}, str(path))
     for name in _SINGLE & set(tables):
         if not isinstance(tables[name], dict):
             raise ValueError(f"{path}: write {name} as one table, [{name}]")
-    for name in ("device", "link", "links", "task"):
+    for name in _SEVERAL:
         rows = tables.get(name, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError(f"{path}: write {name} tables with two brackets, [[{name}]]")
+        head = re.compile(rf"\s*\[\[\s*{name}\s*\]\]")
+        lines = [n for n, line in enumerate(text.splitlines(), start=1) if head.match(line)]
+        places = [f"{path}:{line}" for line in lines]
+        known = places if len(places) == len(rows) else [str(path)] * len(rows)
+        tables[name] = list(zip(known, rows, strict=True))
     return tables
 
 
@@ -128,16 +150,16 @@ def _check_keys(row: Table, known: set[str], where: str) -> None:
         )
 
 
-def _toml_device(row: Table, path: Path) -> DeviceDraft:
+def _toml_device(row: Table, place: str) -> DeviceDraft:
     rates = {
         "peak_flops", "memory_bandwidth", "peak_flops_fp16", "launch_seconds", "dispatch_seconds",
         "parallel_ops", "relative_error",
     }  # fmt: skip
-    where = f"{path}: device {row.get('name', '')!r}"
-    others = {"name", "type", "model", "memory", "compute_capability", "efficiency"}
+    where = f"{place}: device {row.get('name', '')!r}"
+    others = {"name", "type", "model", "memory", "any_ops", "compute_capability", "efficiency"}
     _check_keys(row, others | rates, where)
     if "name" not in row:
-        raise ValueError(f"{path}: a [[device]] has no name; add one such as GPU:0")
+        raise ValueError(f"{place}: a [[device]] has no name; add one such as GPU:0")
     for key in {"name", "type", "model"} & set(row):
         if not isinstance(row[key], str):
             raise ValueError(f"{where}: {key} is a text, got {row[key]!r}")
@@ -146,8 +168,15 @@ def _toml_device(row: Table, path: Path) -> DeviceDraft:
     known = preset(row["model"]) if row.get("model") else preset(row.get("type", named_type))
     if known.type != named_type or row.get("type", named_type).upper() != named_type:
         raise ValueError(f"{where}: its name says {named_type}, its type or model something else")
-    given: list[tuple[str, Any]] = [(key, row[key]) for key in sorted(rates & set(row))]
+    given: list[tuple[str, Any]] = [
+        (key, _rate(row[key], where) if key == "memory_bandwidth" else row[key])
+        for key in sorted(rates & set(row))
+    ]
     _check_positive(given, where)
+    if "any_ops" in row:
+        if name != "CPU:0" or not isinstance(row["any_ops"], bool):
+            raise ValueError(f"{where}: any_ops = true is for CPU:0, the host that feeds")
+        given.append(("any_ops", row["any_ops"]))
     if "peak_flops_fp16" in row and known.type != "GPU":
         raise ValueError(
             f"{where}: peak_flops_fp16 is a rate of GPUs, no {known.type} has one; leave it out"
@@ -193,11 +222,11 @@ def _is_positive(value: Any) -> bool:
     return is_number and 0 < value < math.inf
 
 
-def _toml_links(rows: Iterable[Table], names: set[str], path: Path) -> dict[tuple[str, str], Link]:
+def _toml_links(rows: Iterable[tuple[str, Table]], names: set[str]) -> dict[tuple[str, str], Link]:
     """Links by (from, to), each also the other way round where that one is not given."""
     given: dict[tuple[str, str], Link] = {}
-    for row in rows:
-        where = f"{path}: link"
+    for place, row in rows:
+        where = f"{place}: link"
         link = _toml_link(row, where, {"from", "to"})
         ends = tuple(device_names.canonical(row[end]) for end in ("from", "to"))
         absent = [end for end in ends if end not in names]
@@ -207,11 +236,11 @@ def _toml_links(rows: Iterable[Table], names: set[str], path: Path) -> dict[tupl
     return {(target, source): link for (source, target), link in given.items()} | given
 
 
-def _toml_groups(rows: Iterable[Table], names: set[str], path: Path) -> dict[tuple[str, str], Link]:
+def _toml_groups(rows: Iterable[tuple[str, Table]], names: set[str]) -> dict[tuple[str, str], Link]:
     """Links between any two devices of a group; of a pair in several groups the last one holds."""
     given: dict[tuple[str, str], Link] = {}
-    for row in rows:
-        where = f"{path}: links"
+    for place, row in rows:
+        where = f"{place}: links"
         link, between = _toml_link(row, where, {"between"}), row["between"]
         if not isinstance(between, list) or len(between) < 2:
             raise ValueError(f"{where}: between lists two devices or more, got {between!r}")
@@ -229,11 +258,19 @@ def _toml_link(row: Table, where: str, ends: set[str]) -> Link:
     if missing:
         raise ValueError(f"{where}: {missing[0]!r} is missing")
     latency = row.get("latency", Cluster(devices=()).default_link.latency)
-    if not _is_positive(row["bandwidth"]) or not (
-        isinstance(latency, int | float) and 0 <= latency < math.inf
-    ):
-        raise ValueError(f"{where}: bandwidth must be above zero and latency not below it")
-    return Link(bandwidth=float(row["bandwidth"]), latency=float(latency))
+    bandwidth = _rate(row["bandwidth"], where)
+    _check_positive([("bandwidth", bandwidth)], where)
+    if latency != 0 or isinstance(latency, bool):
+        _check_positive([("latency (seconds, such as 150e-6)", latency)], where)
+    return Link(bandwidth=float(bandwidth), latency=float(latency))
+
+
+def _rate(rate: object, where: str) -> Any:
+    """Bytes per second, if ``rate`` is a text; else ``rate``."""
+    try:
+        return parse_rate(rate)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def positive_bytes(size: str | int, what: str) -> int:
@@ -299,6 +336,7 @@ def _device_tables(device: DeviceProperties) -> str:
         "dispatch_seconds": device.dispatch_seconds or None,
         "parallel_ops": device.parallel_ops,
         "relative_error": device.relative_error or None,
+        "any_ops": device.any_ops or None,
     }
     reached = [
         _table(f"device.efficiency.{kind}", asdict(row)) for kind, row in device.efficiency.items()
@@ -314,9 +352,5 @@ def _table(heading: str, values: Table) -> str:
     name = "GPU:0"
     memory = 8
     """
-    rows = [
-        f'{key} = "{value}"\n' if isinstance(value, str) else f"{key} = {value}\n"
-        for key, value in values.items()
-        if value is not None
-    ]
+    rows = [f"{key} = {json.dumps(value)}\n" for key, value in values.items() if value is not None]
     return f"[{heading}]\n{''.join(rows)}"

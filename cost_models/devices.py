@@ -41,7 +41,8 @@ class DeviceProperties:
     if not given) say how fast other precisions are (``gpu_rates``).  ``efficiency`` has what is
     reached of the peaks, by op type or by family of op types (a module of ``cost_models.rules``).
     ``relative_error`` is how far predicted steps were off when the device was calibrated (the
-    median), 0 where it was not.
+    median), 0 where it was not.  ``any_ops`` opens the client of a cluster with tasks, ``CPU:0``,
+    to ops that the tasks can run.
     """
 
     name: str
@@ -59,6 +60,7 @@ class DeviceProperties:
     parallel_ops: int = 1
     efficiency: Mapping[str, Efficiency] = field(default_factory=dict)
     relative_error: float = 0.0
+    any_ops: bool = False
 
     @property
     def is_ample(self) -> bool:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from placer.application.placing.variable_scopes import empty_variables as empty_variables
     from placer.application.running.cluster_runs import ClusterSession as ClusterSession
     from placer.application.running.cluster_runs import connect_cluster as connect_cluster
-    from placer.application.running.cluster_runs import read_addresses as read_addresses
     from placer.application.running.cluster_runs import serve_task as serve_task
+    from placer.application.running.cluster_tasks import read_addresses as read_addresses
     from placer.application.running.streaming import stream as stream
     from placer.application.verifying.verification import verify as verify
     from placer.extraction import extract as extract
@@ -76,7 +76,7 @@ _HOMES = {
     "place": "placer.pipeline.pipeline",
     "profile": "placer.application.measuring.profiling",
     "profile_trace": "placer.questions.traces",
-    "read_addresses": "placer.application.running.cluster_runs",
+    "read_addresses": "placer.application.running.cluster_tasks",
     "rehearsal_devices": "placer.application.devices.device_mapping",
     "report": "placer.pipeline.pipeline",
     "serve_task": "placer.application.running.cluster_runs",

@@ -333,10 +333,10 @@ def _restriction(
             code="pinned",
             reason=f"pinned by {request}",
             request=request,
-            unasked=open_cpus(cluster) if op.name in host_only else _unrestricted(cluster).devices,
+            unasked=_own_cpus(cluster) if op.name in host_only else _unrestricted(cluster).devices,
         )
     if op.name in host_only:
-        cpus = open_cpus(cluster)
+        cpus = _own_cpus(cluster)
         asked = _asked_devices(op, cpus) if device_string else ()
         return Restriction(
             devices=asked or cpus, code="host_only_kernel", reason=host_only[op.name]
@@ -362,17 +362,23 @@ def _restriction(
 
 
 def open_cpus(cluster: Cluster) -> tuple[str, ...]:
-    """The CPUs that all ops may use that can: those of the tasks, without which the host.  The
-    client of a cluster is for what is fed, fetched or pinned there."""
-    cpus = tuple(device.name for device in cluster.devices if device.type == "CPU")
-    of_tasks = tuple(name for name in cpus if device_names.parse(name).job is not None)
-    return of_tasks or cpus
+    """The CPUs that all ops may use that can.  The client of a cluster with tasks is for what is
+    fed, fetched or pinned there, or runs in no task, unless the cluster opens it (``any_ops``)."""
+    in_task = {d.name: device_names.parse(d.name).job is not None for d in cluster.devices}
+    has_tasks = any(in_task.values())
+    cpus = (device for device in cluster.devices if device.type == "CPU")
+    return tuple(d.name for d in cpus if in_task[d.name] or d.any_ops or not has_tasks)
+
+
+def _own_cpus(cluster: Cluster) -> tuple[str, ...]:
+    """Where ops go that only a CPU can run."""
+    return open_cpus(cluster) or (cluster.host.name,)
 
 
 def _unrestricted(cluster: Cluster) -> Restriction:
     """Every accelerator; every open CPU where there is none."""
     gpus = tuple(d.name for d in cluster.devices if d.type != "CPU")
-    return Restriction(devices=gpus or open_cpus(cluster))
+    return Restriction(devices=gpus or _own_cpus(cluster))
 
 
 def _asked_devices(op: Op, names: Iterable[str]) -> tuple[str, ...]:

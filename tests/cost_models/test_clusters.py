@@ -3,7 +3,7 @@ import os
 import pytest
 
 from cost_models.byte_sizes import AMPLE_BYTES
-from cost_models.cluster_files import cluster_toml
+from cost_models.cluster_files import cluster_toml, read_task_addresses
 from cost_models.clusters import machines, parse_cluster
 from cost_models.devices import (
     ASSUMED_NETWORK_LINK,
@@ -279,6 +279,19 @@ def test_a_network_is_not_taken_for_a_bus(tmp_path, tables, inside, between):
             '[[device]]\nname = "CPU:0"\n[[link]]\nfrom = "CPU:0"\nto = "CPU:0"',
             r"'bandwidth' is missing",
         ),
+        (
+            '\n[[device]]\nname = "CPU:0"\nmemory = 0',
+            r"toml:2: device 'CPU:0'.*more than zero, got 0",
+        ),
+        (
+            '[[device]]\nname = "GPU:0"\nany_ops = true',
+            r"toml:1: device 'GPU:0': any_ops = true is",
+        ),
+        ('[[device]]\nname = "CPU:0"\n[default_link]\nbandwidth = "fast"', r"12GB/s or 10Gbit/s"),
+        (
+            '[[device]]\nname = "CPU:0"\n[default_link]\nbandwidth = 1\nlatency = "1us"',
+            "such as 150e",
+        ),
     ],
 )
 def test_a_wrong_cluster_file_says_what_is_wrong(tmp_path, text, said):
@@ -287,6 +300,39 @@ def test_a_wrong_cluster_file_says_what_is_wrong(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(ValueError, match=said):
         parse_cluster(str(path))
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (
+            'name = "/job:w/task:1"\naddress = "a:1"',
+            r"toml:4: .*has the address a:1 of /job:w/task:0",
+        ),
+        (
+            'name = "/job:w/task:1"\naddress = "10.0.0.1"',
+            r"toml:4: .*a host and a port, got '10.0.0.1'",
+        ),
+        ('name = "/job:w/task:0"\naddress = "a:2"', r"toml:4: .*has two addresses"),
+        ('name = "worker 1"\naddress = "a:2"', r"toml:4: .*write its name as '/job:worker/task:0'"),
+    ],
+)
+def test_a_wrong_task_is_refused_with_its_line(tmp_path, tables, said):
+    """Two tasks at one address, an address without a port, a task twice, a name that is none."""
+    path = tmp_path / "cluster.toml"
+    path.write_text(f'[[task]]\nname = "/job:w/task:0"\naddress = "a:1"\n[[task]]\n{tables}\n')
+    with pytest.raises(ValueError, match=said):
+        read_task_addresses(path)
+
+
+def test_rates_are_read_with_their_units(tmp_path):
+    """Bytes and bits per second, of links and of memory."""
+    path = tmp_path / "cluster.toml"
+    link = '[default_link]\nbandwidth = "10 Gbit/s"\nlatency = 0'
+    path.write_text(f'[[device]]\nname = "CPU:0"\nmemory_bandwidth = "100GB/s"\n{link}')
+    cluster = parse_cluster(str(path))
+    assert cluster.default_link == Link(bandwidth=1.25e9, latency=0)
+    assert cluster.host.memory_bandwidth == 100e9
 
 
 def test_an_absent_device_is_a_key_error():

@@ -99,7 +99,8 @@ def test_every_op_with_a_cpu_kernel_may_be_on_the_host_unless_it_is_held():
 
 
 def test_the_client_of_a_cluster_is_for_what_is_fed_or_pinned_there():
-    """Other ops use the CPUs of the tasks, and the accelerators."""
+    """Other ops use the CPUs of the tasks, and the accelerators, whether or not a task lists its
+    CPU; ``any_ops`` opens the client."""
     names = "/job:w/task:0/device:CPU:0", "/job:w/task:0/device:GPU:0"
     parts = parse_cluster("GPU:0:9999,CPU:0:9999")
     tasks = [replace(parts.device(n[-5:]), name=n) for n in names]
@@ -110,6 +111,12 @@ def test_the_client_of_a_cluster_is_for_what_is_fed_or_pinned_there():
     assert found == [[0], [1, 2], [0]]
     never = problem_of(graph, draw_costs(graph), cluster, spill="never")
     assert [d for d in range(3) if never.may_use(1, d)] == [2]
+    gpu = replace(cluster, devices=(cluster.devices[0], cluster.devices[2]))
+    alone = problem_of(graph, draw_costs(graph), gpu)
+    assert [d for d in range(2) if alone.may_use(1, d)] == [1]
+    opened = replace(cluster, devices=(replace(parts.host, any_ops=True), *tasks))
+    free = problem_of(graph, draw_costs(graph), opened)
+    assert [d for d in range(3) if free.may_use(1, d)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -9,164 +9,159 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from cost_models.cluster_files import read_task_addresses
-from cost_models.device_names import canonical
+from cost_models.cluster_files import CLIENT_JOB
+from cost_models.device_names import canonical, parse
 from placer.application.devices.device_mapping import own_mapping
 from placer.application.devices.graph_optimisers import switch_memory_optimiser_off
 from placer.application.placing.graph_placement import map_graph_devices
-from placer.errors import PlacerError, UsageError
+from placer.application.placing.saved_model import map_devices, soft_link, write_saved_model
+from placer.application.running.cluster_tasks import (
+    TIME_LIMIT_SECONDS,
+    Addresses,
+    Client,
+    ClusterError,
+    call_in_time,
+    join_as_client,
+    own_host,
+    read_addresses,
+    require_tasks,
+    servers_of,
+    silent_tasks,
+)
+from placer.errors import UsageError
+from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.protobufs import copied
 
-CLIENT_JOB = "client"
-"""This process in a session.  TensorFlow refuses the name ``localhost`` there."""
-SESSION_HOST = f"/job:{CLIENT_JOB}/task:0/device:CPU:0"
-"""The canonical name that a session over several machines has for the host of this process."""
+v1 = tf.compat.v1
 
-TIME_LIMIT_SECONDS = 60.0
-_PROBE_SECONDS = 2.0
 _RECONNECT_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
 
 _LOG = logging.getLogger(__name__)
 
-Addresses = Mapping[str, Mapping[int, str] | Sequence[str]]
-
-
-class ClusterError(PlacerError):
-    """A task of the cluster does not answer, or did not answer in time."""
-
-
-def read_addresses(cluster: str | os.PathLike[str] | Addresses) -> dict[str, dict[int, str]]:
-    """Addresses by job and task, out of a ``cluster.toml`` or what ``tf.train.ClusterSpec`` takes.
-
-    Raises :class:`UsageError` for a file without tasks.
-    """
-    if isinstance(cluster, str | os.PathLike):
-        try:
-            return read_task_addresses(Path(cluster))
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-    return {
-        job: dict(tasks) if isinstance(tasks, Mapping) else dict(enumerate(tasks))
-        for job, tasks in cluster.items()
-    }
-
-
-def silent_tasks(addresses: Addresses, seconds: float = _PROBE_SECONDS) -> list[str]:
-    """The tasks (with addresses) that accept no connection within ``seconds``."""
-    silent = []
-    for job, tasks in read_addresses(addresses).items():
-        for task, address in tasks.items():
-            host, _, port = address.rpartition(":")
-            try:
-                socket.create_connection((host, int(port)), timeout=seconds).close()
-            except OSError:
-                silent.append(f"/job:{job}/task:{task} ({address})")
-    return silent
-
-
-def require_tasks(addresses: Addresses) -> None:
-    """Raises :class:`ClusterError` naming the tasks that do not answer."""
-    silent = silent_tasks(addresses)
-    if silent:
-        raise ClusterError(
-            f"{', '.join(silent)} of the cluster do not answer: start their servers "
-            f"(tf.distribute.Server), or correct the addresses"
-        )
-
-
-def call_in_time(
-    call: Callable[[], Any], addresses: Addresses, time_limit_seconds: float = TIME_LIMIT_SECONDS
-) -> Any:
-    """Returns the result of ``call``.
-
-    Raises :class:`ClusterError` if it does not end in time, or fails because a task is gone; the
-    message names the tasks that do not answer.  Other exceptions of ``call`` go through.
-    """
-    result: list[Any] = []
-
-    def run() -> None:
-        try:
-            result.append((call(), None))
-        except BaseException as error:  # handed to the caller's thread
-            result.append((None, error))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(time_limit_seconds)
-    value, error = result[0] if result else (None, None)
-    gone = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.AbortedError)
-    if result and not isinstance(error, (*gone, tf.errors.InternalError, tf.errors.CancelledError)):
-        if error is not None:
-            raise error
-        return value
-    silent = silent_tasks(addresses)
-    if error is not None and not silent and not isinstance(error, gone):
-        raise error
-    why = f"did not end within {time_limit_seconds:g} s" if error is None else "was broken off"
-    who = f"{', '.join(silent)} do not answer" if silent else f"all tasks answer now ({error})"
-    raise ClusterError(
-        f"the run {why}: {who}; start the servers of the cluster again, restore the variables, and "
-        f"run the same plan again"
-    ) from error
-
 
 class ClusterSession:
-    """A session of TensorFlow 1 over several machines, which runs a placed GraphDef.
+    """A session of TensorFlow 1 over several machines, which runs a placed graph.
 
-    ``addresses`` name the servers (a ``cluster.toml`` with ``[[task]]`` tables, or what
-    ``tf.train.ClusterSpec`` takes).  Every run ends within ``time_limit_seconds``.  Raises
-    :class:`ClusterError` if a server does not answer, :class:`UsageError` if the graph asks for a
-    device that no server has.
+    ``source`` is a GraphDef, MetaGraphDef or ``tf.Graph``, a file of one of these, or the folder of
+    a SavedModel (with its ``tags``), which is loaded with its weights.  ``addresses`` name the
+    servers (a ``cluster.toml`` with ``[[task]]`` tables, or what ``tf.train.ClusterSpec`` takes).
+    Every run ends within ``time_limit_seconds``.  Several sessions may use the same servers, also
+    those of other processes: each has variables of its own.
+
+    Raises :class:`ClusterError` if a server does not answer, :class:`UsageError` if the graph asks
+    for a device that no server has.
     """
 
     def __init__(
         self,
-        graph_def: Any,
+        source: Any,
         addresses: str | os.PathLike[str] | Addresses,
         *,
         time_limit_seconds: float = TIME_LIMIT_SECONDS,
+        tags: Iterable[str] = ("serve",),
     ) -> None:
+        message = _message(source)
         self.addresses = read_addresses(addresses)
         self.time_limit_seconds = time_limit_seconds
         require_tasks(self.addresses)
-        target, cluster = local_master(self.addresses)
-        config = tf.compat.v1.ConfigProto(cluster_def=cluster)
+        self._client = join_as_client(self.addresses)
+        target, config = session_target(
+            {**self.addresses, CLIENT_JOB: {0: self._client.address}}, self._client.device
+        )
         switch_memory_optimiser_off(config)
-        config.isolate_session_state = True
-        mine = copied(graph_def)
-        map_graph_devices(mine, own_mapping((), host=SESSION_HOST).stand_in)
-        self.graph = tf.Graph()
-        with self.graph.as_default():
-            tf.graph_util.import_graph_def(mine, name="")
-        self.session = tf.compat.v1.Session(target, self.graph, config)
+        self.own_address = target.partition("//")[2]
+        to_host = own_mapping((), host=self._client.device).stand_in
+        kind, self.graph, self._saver = message.DESCRIPTOR.name, tf.Graph(), None
+        graph_def = message if kind == "GraphDef" else None
+        if kind == "MetaGraphDef":
+            graph_def, self._saver = message.graph_def, message.saver_def
+        if graph_def is not None:
+            graph_def = copied(graph_def)
+            map_graph_devices(graph_def, to_host)
+            with self.graph.as_default():
+                tf.graph_util.import_graph_def(graph_def, name="")
+        self.session = v1.Session(target, self.graph, config)
         # runs once: at close(), or before the interpreter goes, which no thread may outlive
-        self._end = weakref.finalize(self, _end_session, self.session, self.addresses)
-        self._in_time(lambda: require_devices(mine, self.session.list_devices()))
-        self._in_time(lambda: _reach_each_other(self.addresses, target, config))
+        closing = threading.Event()
+        thread = threading.Thread(target=_close_after, args=(closing, self.session), daemon=True)
+        thread.start()
+        self._end = weakref.finalize(self, _end_session, closing, thread, self._client)
+        try:
+            if graph_def is None:
+                self._in_time(lambda: self._load(Path(source), message, to_host, tuple(tags)))
+                graph_def = self.graph.as_graph_def()
+            self._in_time(lambda: require_devices(graph_def, self.session.list_devices()))
+            self._in_time(lambda: _reach_each_other(servers_of(self.addresses), target, config))
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(
+        self, folder: Path, saved_model: Any, to_host: Callable[[str], str], tags: tuple[str, ...]
+    ) -> None:
+        """Loads a SavedModel as TensorFlow 1 does, from a copy that names the devices here."""
+        for meta_graph in saved_model.meta_graphs:
+            map_devices(meta_graph, to_host)
+        with tempfile.TemporaryDirectory(prefix="placer-cluster-") as name:
+            copy = Path(name) / "model"
+            write_saved_model(folder, saved_model, copy, bring=soft_link)
+            with self.graph.as_default():
+                loaded = v1.saved_model.load(self.session, list(tags), str(copy))
+        self._saver = loaded.saver_def
 
     def _in_time(self, call: Callable[[], Any]) -> Any:
-        return call_in_time(call, self.addresses, self.time_limit_seconds)
+        limit = self.time_limit_seconds
+        return call_in_time(call, self.addresses, limit, own_address=self.own_address)
 
     def run(
         self, fetches: Any, feeds: Any = None, options: Any = None, metadata: Any = None
     ) -> Any:
         """Returns the result of ``tf.compat.v1.Session.run``, within the time limit."""
+        limited = v1.RunOptions(timeout_in_ms=int(1000 * self.time_limit_seconds))
+        if options is not None:
+            limited.MergeFrom(options)
         return self._in_time(
-            lambda: self.session.run(fetches, feeds, options=options, run_metadata=metadata)
+            lambda: self.session.run(fetches, feeds, options=limited, run_metadata=metadata)
         )
 
+    def save(self, prefix: str | os.PathLike[str]) -> str:
+        """Writes a checkpoint with the graph's saver; returns its prefix.
+
+        The variables are sent to this process, which writes the files.  Raises
+        :class:`UsageError` for a graph that came without a saver.
+        """
+        found = self.run(*self._saving("save_tensor_name", prefix))
+        return found.decode() if isinstance(found, bytes) else str(found)
+
+    def restore(self, prefix: str | os.PathLike[str]) -> None:
+        """Gives the variables the values of a checkpoint that this process reads; errors as for
+        :meth:`save`."""
+        self.run(*self._saving("restore_op_name", prefix))
+
+    def _saving(self, field: str, prefix: str | os.PathLike[str]) -> tuple[str, dict[str, str]]:
+        op = getattr(self._saver, field, "")
+        if not op:
+            raise UsageError(
+                "the graph came without a saver: give the .meta file or the MetaGraphDef that "
+                "tf.compat.v1.train.Saver().export_meta_graph(path) writes"
+            )
+        return op, {self._saver.filename_tensor_name: os.fspath(prefix)}
+
     def close(self) -> None:
-        """Ends the session; servers that do not answer are not waited for."""
+        """Ends the session; servers that do not answer are not waited for longer than ten
+        seconds."""
         self._end()
 
     def __enter__(self) -> ClusterSession:
@@ -174,6 +169,23 @@ class ClusterSession:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _message(source: Any) -> Any:
+    """The GraphDef, MetaGraphDef or SavedModel (of a folder) that is given or in a file.
+
+    Raises :class:`UsageError` for anything else, :class:`ModelError` for a file of another kind.
+    """
+    if isinstance(source, str | os.PathLike):
+        return read_source(Path(source), as_written=True)
+    if isinstance(source, tf.Graph):
+        return source.as_graph_def()
+    if getattr(source, "DESCRIPTOR", None) is None:
+        raise UsageError(
+            f"a session runs graphs and files of graphs, not a {type(source).__name__}: functions "
+            "and Keras models run on several machines after placer.connect_cluster"
+        )
+    return source
 
 
 def _reach_each_other(addresses: Addresses, target: str, config: Any) -> None:
@@ -203,38 +215,44 @@ def _reach_each_other(addresses: Addresses, target: str, config: Any) -> None:
                 time.sleep(0.1)
 
 
-def _end_session(session: Any, addresses: Addresses) -> None:
-    """Closes ``session``; returns when it is closed, or cannot be in time.
+def _close_after(closing: threading.Event, session: Any) -> None:
+    closing.wait()
+    session.close()
+
+
+def _end_session(closing: threading.Event, thread: threading.Thread, client: Client) -> None:
+    """Has ``thread`` close the session; returns when it has, or does not in time.
 
     A thread that comes back from TensorFlow while the interpreter ends aborts the process, so it is
-    waited for here.  Where a task is gone it does not come back, for minutes.
+    waited for here.
     """
-    thread = threading.Thread(target=session.close, daemon=True)
-    thread.start()
-    if not silent_tasks(addresses):
-        thread.join(_CLOSE_SECONDS)
+    closing.set()
+    thread.join(_CLOSE_SECONDS)
+    client.close()
 
 
-_masters: list[Any] = []
+def session_target(addresses: Addresses, device: str) -> tuple[str, Any]:
+    """(target, ConfigProto) of a session of this process over the servers of ``addresses``, in
+    which ``device`` is this process's host (see :func:`join_as_client`)."""
+    target = _master(*own_host(addresses)).target
+    own = {parse(device).job: {0: target.partition("//")[2]}}
+    cluster = tf.train.ClusterSpec({**servers_of(addresses), **own})
+    config = v1.ConfigProto(cluster_def=cluster.as_cluster_def(), isolate_session_state=True)
+    return target, config
 
 
-def local_master(addresses: Addresses) -> tuple[str, Any]:
-    """(target, ClusterDef) of this process as the task of a job ``client`` added to ``addresses``.
-
-    The server is started once, and lives as long as the process.
-    """
-    known = read_addresses(addresses)
-    if not _masters:
-        host = "localhost" if _is_loopback(known) else socket.gethostname()
-        _masters.append(tf.distribute.Server({"localhost": [f"{host}:0"]}, "localhost", 0))
-    target = _masters[0].target
-    own = {0: target.partition("//")[2]}
-    return target, tf.train.ClusterSpec({**known, CLIENT_JOB: own}).as_cluster_def()
+@cache
+def _master(host: str, port: int) -> Any:
+    """The server of this process, which lives as long as the process."""
+    return tf.distribute.Server({"localhost": [f"{host}:{port}"]}, "localhost", 0)
 
 
-def _is_loopback(addresses: Mapping[str, Mapping[int, str]]) -> bool:
-    hosts = {a.rpartition(":")[0] for tasks in addresses.values() for a in tasks.values()}
-    return hosts <= {"127.0.0.1", "localhost"}
+@cache
+def _free_port() -> int:
+    """The port on which the functions of this process are served."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def connect_cluster(
@@ -245,11 +263,13 @@ def connect_cluster(
 
     Raises :class:`ClusterError` if a server does not answer in time.
     """
-    known = read_addresses(addresses)
+    known = servers_of(addresses)
     require_tasks(known)
-    cluster = tf.train.ClusterSpec(known)
+    host, port = own_host(addresses)
+    own = f"{host}:{port or _free_port()}"
+    cluster = tf.train.ClusterSpec({**known, "localhost": [own]})
     connect = tf.config.experimental_connect_to_cluster
-    call_in_time(lambda: connect(cluster), known, time_limit_seconds)
+    call_in_time(lambda: connect(cluster), known, time_limit_seconds, own_address=own)
 
 
 def require_devices(graph_def: Any, present: Iterable[Any]) -> None:
@@ -271,7 +291,7 @@ def serve_task(
     Raises :class:`UsageError` for a task that ``addresses`` do not name, :class:`ClusterError` if
     its address is taken or cannot be had.
     """
-    known = read_addresses(addresses)
+    known = servers_of(addresses)
     if task not in known.get(job, {}):
         named = ", ".join(f"/job:{j}/task:{t}" for j, tasks in known.items() for t in tasks)
         raise UsageError(f"/job:{job}/task:{task} is no task of the cluster, which has {named}")

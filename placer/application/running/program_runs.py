@@ -17,12 +17,12 @@ from tensorflow.core.config import flags
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.eager import context
 
-from placer.application.devices.device_mapping import DeviceMapping
+from placer.application.devices.device_mapping import HOST, DeviceMapping
 from placer.application.devices.graph_optimisers import (
     switch_functions_memory_optimiser_off,
     switch_memory_optimiser_off,
 )
-from placer.application.running.cluster_runs import local_master
+from placer.application.running.cluster_runs import session_target
 from placer.application.running.generated_inputs import Array, stand_in_weights
 from placer.application.running.graph_starts import GraphStart, invent_tables, started
 from placer.errors import ModelError
@@ -325,18 +325,15 @@ def switch_optimisers_off(config: Any) -> None:
 
 def _config(request: RunRequest, *, placed: bool) -> tuple[str, Any]:
     """(target, ConfigProto) of the session: this process, or it and the servers of a cluster."""
-    config = v1.ConfigProto(
-        device_count={"CPU": request.mapping.cpu_count},
-        allow_soft_placement=not (request.options.strict and placed),
-    )
+    target, config = "", v1.ConfigProto()
+    if request.options.cluster is not None and placed:
+        host = request.mapping.stand_ins[HOST]
+        target, config = session_target(request.options.cluster, host)
+    config.device_count["CPU"] = request.mapping.cpu_count
+    config.allow_soft_placement = not (request.options.strict and placed)
     switch_memory_optimiser_off(config)
     if not request.options.optimised:
         switch_optimisers_off(config)
-    if request.options.cluster is None or not placed:
-        return "", config
-    target, cluster = local_master(request.options.cluster)
-    config.cluster_def.CopyFrom(cluster)
-    config.isolate_session_state = True
     return target, config
 
 

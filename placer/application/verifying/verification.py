@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,14 @@ from typing import Any
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import func_graph, ops
 
-from placer.application.devices.device_mapping import HOST, own_mapping, process_mapping
+from cost_models.cluster_files import CLIENT_JOB
+from placer.application.devices.device_mapping import DeviceMapping, own_mapping, process_mapping
 from placer.application.placing.placed_function import PlacedFunction
-from placer.application.running.cluster_runs import SESSION_HOST, read_addresses, require_tasks
+from placer.application.running.cluster_tasks import (
+    join_as_client,
+    read_addresses,
+    require_tasks,
+)
 from placer.application.running.generated_inputs import Given, guesses, input_values, made_up_texts
 from placer.application.running.program_runs import RunOptions
 from placer.application.verifying.judgement import judge
@@ -130,6 +136,22 @@ def _as_graph_def(source: Any) -> Any | None:
     return None
 
 
+@contextmanager
+def _mapped(
+    wanted: Iterable[str], options: RunOptions, *, in_session: bool
+) -> Iterator[tuple[DeviceMapping, RunOptions]]:
+    """The devices on which the placed program runs, and the options with the address under which
+    tasks of a cluster reach it; in a session there it has a name of its own."""
+    if options.cluster is None:
+        yield process_mapping(wanted, on_hardware=options.on_hardware), options
+    elif not in_session:
+        yield own_mapping(wanted), options
+    else:
+        with closing(join_as_client(options.cluster)) as client:
+            cluster = {**options.cluster, CLIENT_JOB: {0: client.address}}
+            yield own_mapping(wanted, host=client.device), replace(options, cluster=cluster)
+
+
 def _verify_file(
     model: ModelFile,
     inputs: Given,
@@ -142,15 +164,12 @@ def _verify_file(
     nothing but compute."""
     subject = model.subject
     wanted = set(subject.requested.values()) - {""}
-    if options.cluster is not None:
-        mapping = own_mapping(wanted, host=HOST if model.is_eager else SESSION_HOST)
-    else:
-        mapping = process_mapping(wanted, on_hardware=options.on_hardware)
     bindings: Bindings = {} if model.plan is None else model.plan.bindings
     if isinstance(inputs, Mapping):
         inputs = {key: value for key, value in inputs.items() if key not in model.unread}
     values = input_values(model.program, inputs, bindings, options.seed)
-    with tempfile.TemporaryDirectory(prefix="placer-models-") as name:
+    where = _mapped(wanted, options, in_session=not model.is_eager)
+    with where as (mapping, options), tempfile.TemporaryDirectory(prefix="placer-models-") as name:
         copies = Path(name)
         unplaced = whole if whole is not None and whole.is_saved_model else model
         unplaced.write_unplaced(copies / "unplaced", mapping.reference_device)

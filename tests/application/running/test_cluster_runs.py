@@ -1,6 +1,7 @@
 """Programs on three server processes of this machine, which the tests start and stop; with
 PLACER_LONG_TESTS also on two."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,13 @@ from long_tests import long_test, sometimes
 from split_tables import export_training
 
 import placer
-from placer.application.running.cluster_runs import ClusterError, ClusterSession, silent_tasks
+from placer.application.running.cluster_runs import ClusterSession
+from placer.application.running.cluster_tasks import (
+    ClusterError,
+    join_as_client,
+    own_host,
+    silent_tasks,
+)
 from placer.errors import UsageError
 
 v1 = tf.compat.v1
@@ -92,7 +99,7 @@ def training_graph(tmp_path_factory):
         v1.train.AdamOptimizer(0.01).minimize(loss, name="train")
         v1.global_variables_initializer()
         path = tmp_path_factory.mktemp("graph") / "step.meta"
-        v1.train.export_meta_graph(str(path))
+        v1.train.Saver().export_meta_graph(str(path))
     return path
 
 
@@ -109,9 +116,8 @@ def plan(cluster, training_graph):
 
 @pytest.fixture(scope="module")
 def placed(training_graph, plan, tmp_path_factory):
-    """The GraphDef of the placed ``.meta``, initialisers included."""
-    path = placer.apply(training_graph, plan, tmp_path_factory.mktemp("placed") / "placed.meta")
-    return tf.compat.v1.MetaGraphDef.FromString(path.read_bytes()).graph_def
+    """The placed ``.meta``, initialisers and saver included."""
+    return placer.apply(training_graph, plan, tmp_path_factory.mktemp("placed") / "placed.meta")
 
 
 def start_weights(session):
@@ -130,16 +136,18 @@ def train(session, steps=20):
 
 
 def test_a_session_trains_on_several_machines_as_planned(cluster, placed, plan, training_graph):
-    """Losses equal those of one process; devices and transfers are those of the plan."""
+    """Devices and transfers are those of the plan; losses equal those of one process, although a
+    second client (the verification) comes and goes meanwhile."""
     with ClusterSession(placed, cluster.file) as session:
         start_weights(session)
-        losses = train(session)
+        losses = train(session, 10)
+        found = placer.verify(training_graph, plan, cluster=cluster.file).raise_for_mismatch()
+        losses += train(session, 10)
     graph_def = tf.compat.v1.MetaGraphDef.FromString(training_graph.read_bytes()).graph_def
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tf.graph_util.import_graph_def(graph_def, name="")
         start_weights(session)
         np.testing.assert_allclose(losses, train(session), rtol=1e-6)
-    found = placer.verify(training_graph, plan, cluster=cluster.file).raise_for_mismatch()
     assert not found.rehearsed
     tasks = {f"/job:worker/task:{n}/device:CPU:0" for n in range(len(cluster.ports))}
     assert {row.actual for row in found.ops} >= tasks
@@ -148,36 +156,88 @@ def test_a_session_trains_on_several_machines_as_planned(cluster, placed, plan, 
     assert sum(row.predicted and row.actual for row in found.transfers) > len(tasks)
 
 
-def test_a_killed_worker_is_named_in_time_and_the_plan_runs_again(cluster, placed):
-    """The error comes within the limit, says who is gone, and a restart is enough to go on."""
+def test_a_lost_worker_is_named_and_training_goes_on_from_a_checkpoint(cluster, placed, tmp_path):
+    """A stopped task is named soon after the time limit, a killed one at once; with its server
+    started again a new session restores what this process saved, and the losses go on."""
     last = len(cluster.ports) - 1
-    with ClusterSession(placed, cluster.file, time_limit_seconds=20) as session:
+    lost = rf"/job:worker/task:{last} \([^,]*\) does not answer"
+    with ClusterSession(placed, cluster.file) as session:
         start_weights(session)
-        expected = train(session)
-    with ClusterSession(placed, cluster.file, time_limit_seconds=20) as session:
-        start_weights(session)
-        train(session, 3)
+        train(session, 5)
+        saved = session.save(tmp_path / "five")
+        expected = train(session, 5)
+    stopped = cluster.processes[last]
+    with ClusterSession(placed, cluster.file, time_limit_seconds=2) as session:
+        session.restore(saved)
+        stopped.send_signal(signal.SIGSTOP)
+        try:
+            begin = time.monotonic()
+            with pytest.raises(ClusterError, match=f"did not end within 2 s: {lost}"):
+                train(session)
+            assert time.monotonic() - begin < 2 + 2
+        finally:
+            stopped.send_signal(signal.SIGCONT)
+    with ClusterSession(placed, cluster.file) as session:
+        session.restore(saved)
         cluster.kill(last)
         begin = time.monotonic()
-        with pytest.raises(ClusterError, match=f"/job:worker/task:{last} .*do not answer"):
+        with pytest.raises(ClusterError, match=f"was broken off: {lost}"):
             train(session)
-        assert time.monotonic() - begin < 30
-    with pytest.raises(ClusterError, match="start their servers"):
+        assert time.monotonic() - begin < 2
+    with pytest.raises(ClusterError, match=f"{lost}: start the servers"):
         ClusterSession(placed, cluster.file)
     cluster.start(last)
     cluster.wait()
-    with ClusterSession(placed, cluster.file, time_limit_seconds=20) as session:
-        start_weights(session)
-        assert train(session) == expected
+    with ClusterSession(placed, cluster.file) as session:
+        session.restore(saved)
+        assert train(session, 5) == expected
 
 
 def test_devices_that_no_server_has_are_refused(cluster, placed):
     """A task beyond the cluster would be waited for; it is named instead."""
-    other = type(placed)()
-    other.CopyFrom(placed)
-    other.node[0].device = "/job:worker/replica:0/task:7/device:CPU:0"
+    other = v1.MetaGraphDef.FromString(placed.read_bytes())
+    other.graph_def.node[0].device = "/job:worker/replica:0/task:7/device:CPU:0"
     with pytest.raises(UsageError, match="task:7"):
         ClusterSession(other, cluster.file)
+    with pytest.raises(UsageError, match="connect_cluster"):
+        ClusterSession(tf.function(tf.abs), cluster.file)
+
+
+def test_a_saved_model_runs_in_a_session_with_its_weights(cluster, tmp_path):
+    """The signature of a placed SavedModel gives on two tasks what the module gives here."""
+    model = tf.Module()
+    model.w, model.u = (tf.Variable(tf.random.stateless_uniform([8, 8], [0, n])) for n in (1, 2))
+    step = tf.function(
+        lambda x: {"y": tf.tanh(x @ model.w, name="first") @ model.u},
+        input_signature=[tf.TensorSpec([4, 8], name="x")],
+    )
+    tf.saved_model.save(model, tmp_path / "model", {"serving_default": step})
+    task = "/job:worker/task:{}/device:CPU:0".format
+    plan = placer.place(
+        tmp_path / "model", cluster.file, pins={"*": task(1), "*first": task(0)}, time_limit=2
+    )
+    path = placer.apply(tmp_path / "model", plan, tmp_path / "placed")
+    x = np.random.default_rng(0).random((4, 8), np.float32)
+    with ClusterSession(path, cluster.file) as session:
+        found = session.run("StatefulPartitionedCall:0", {"serving_default_x:0": x})
+    np.testing.assert_allclose(found, step(tf.constant(x))["y"], rtol=1e-6)
+
+
+def test_clients_have_names_and_addresses_of_their_own():
+    """No two clients at work share a name, one that comes later takes a free one; the address is
+    this end of the way to a task, unless it is given."""
+    tasks = {"worker": ["127.0.0.1:9999"]}
+    first, second = join_as_client(tasks), join_as_client(tasks)
+    assert first.device != second.device
+    assert first.address == "127.0.0.1:0"
+    first.close()
+    third = join_as_client(tasks)
+    assert third.device == first.device
+    second.close()
+    third.close()
+    assert own_host({**tasks, "client": ["10.0.0.5:2300"]}) == ("10.0.0.5", 2300)
+    with pytest.raises(UsageError, match=r"'127.0.0.1' is no address"):
+        own_host({"worker": ["127.0.0.1"]})
 
 
 SESSION_CLIENT = """
@@ -197,6 +257,11 @@ elif end == "close":
 elif end == "error":
     with session:
         raise LookupError("of the caller")
+elif end == "unused":
+    with session:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        assert [session.run("y:0", {"x:0": 2.0}) for _ in range(50)] == [3.0] * 50
 elif end == "killed":
     print("ready", flush=True)
     sys.stdin.readline()
@@ -211,24 +276,26 @@ elif end == "killed":
 @pytest.mark.parametrize(
     ("end", "code"),
     sometimes(
-        [("with", 0), ("close", 0), ("open", 0), ("error", 1), ("killed", 0)],
-        always=[("with", 0), ("error", 1), ("killed", 0)],
+        [("with", 0), ("close", 0), ("open", 0), ("error", 1), ("killed", 0), ("unused", 0)],
+        always=[("open", 0), ("error", 1), ("killed", 0), ("unused", 0)],
     ),
 )
 def test_a_process_with_a_session_ends_with_its_own_exit_code(cluster, end, code):
-    """Closed by a block, by hand, by nobody, by an error, or with a worker gone: no abort."""
+    """Closed by a block, by hand, by nobody, by an error, or with a worker gone that runs its ops,
+    or none of them: no abort."""
     if len(cluster.ports) < 3:
         pytest.skip("three servers show it")
     client = run_client(SESSION_CLIENT, cluster, end)
+    gone = {"killed": 0, "unused": 1}.get(end)
     try:
-        if end == "killed":
+        if gone is not None:
             assert client.stdout.readline() == "ready\n"
-            cluster.kill(0)
+            cluster.kill(gone)
         out, err = client.communicate("\n", timeout=90)
     finally:
         client.kill()
-        if end == "killed":
-            cluster.start(0)
+        if gone is not None:
+            cluster.start(gone)
             cluster.wait()
     assert client.returncode == code, err[-3000:]
     assert end != "killed" or "/job:worker/task:0" in out
@@ -258,7 +325,7 @@ FUNCTION_CLIENT = """
 import sys, time, pickle
 import numpy as np, tensorflow as tf
 import placer
-from placer.application.running.cluster_runs import call_in_time
+from placer.application.running.cluster_tasks import call_in_time
 file, count = sys.argv[1], int(sys.argv[2])
 placer.connect_cluster(file)
 values = [np.random.default_rng(n).random((8, 8), np.float32) for n in range(3)]
