@@ -152,7 +152,7 @@ class ClusterSession:
 
     def _saving(self, field: str, prefix: str | os.PathLike[str]) -> tuple[str, dict[str, str]]:
         op = getattr(self._saver, field, "")
-        if not op:
+        if self._saver is None or not op:
             raise UsageError(
                 "the graph came without a saver: give the .meta file or the MetaGraphDef that "
                 "tf.compat.v1.train.Saver().export_meta_graph(path) writes"
@@ -235,7 +235,7 @@ def session_target(addresses: Addresses, device: str) -> tuple[str, Any]:
     """(target, ConfigProto) of a session of this process over the servers of ``addresses``, in
     which ``device`` is this process's host (see :func:`join_as_client`)."""
     target = _master(*own_host(addresses)).target
-    own = {parse(device).job: {0: target.partition("//")[2]}}
+    own = {str(parse(device).job): {0: target.partition("//")[2]}}
     cluster = tf.train.ClusterSpec({**servers_of(addresses), **own})
     config = v1.ConfigProto(cluster_def=cluster.as_cluster_def(), isolate_session_state=True)
     return target, config
@@ -263,9 +263,10 @@ def connect_cluster(
 
     Raises :class:`ClusterError` if a server does not answer in time.
     """
-    known = servers_of(addresses)
+    given = read_addresses(addresses)
+    known = servers_of(given)
     require_tasks(known)
-    host, port = own_host(addresses)
+    host, port = own_host(given)
     own = f"{host}:{port or _free_port()}"
     cluster = tf.train.ClusterSpec({**known, "localhost": [own]})
     connect = tf.config.experimental_connect_to_cluster
@@ -291,7 +292,7 @@ def serve_task(
     Raises :class:`UsageError` for a task that ``addresses`` do not name, :class:`ClusterError` if
     its address is taken or cannot be had.
     """
-    known = servers_of(addresses)
+    known = servers_of(read_addresses(addresses))
     if task not in known.get(job, {}):
         named = ", ".join(f"/job:{j}/task:{t}" for j, tasks in known.items() for t in tasks)
         raise UsageError(f"/job:{job}/task:{task} is no task of the cluster, which has {named}")
