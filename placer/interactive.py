@@ -53,7 +53,7 @@ def bind_auto(found: AutoResult, model: Any, *, missing: str) -> AbstractContext
         return nullcontext(model)
     from placer.application.placing.model_binding import BoundStep, bind_model
     from placer.strategies.keras_replicas import divided_train_step
-    from placer.strategies.keras_steps import check_parts
+    from placer.strategies.same_training import check_parts
 
     division = found.division
     if found.task == "training":
@@ -62,7 +62,7 @@ def bind_auto(found: AutoResult, model: Any, *, missing: str) -> AbstractContext
             step = BoundStep(
                 method=partial(divided_train_step, division=division),
                 parts=division.parts,
-                check=partial(check_parts, division=division) if found.row.is_exact else None,
+                check=partial(check_parts, parts=division.parts, is_exact=found.row.is_exact),
                 adapts=True,
             )
     else:

@@ -203,9 +203,10 @@ class _Choice:
 
     def _tried(self, way: Way) -> AutoRow:
         """The row of a way, which is built if it may be chosen."""
+        note = self.program.note if way.in_parts else ""
         row = AutoRow(
             name=way.name,
-            changes=way.changes,
+            changes=f"{way.changes}; {note}" if note else way.changes,
             least_seconds=way.least_seconds,
             is_exact=not (way.in_parts and self.program.inexact),
         )
@@ -214,6 +215,8 @@ class _Choice:
             return replace(row, note="not needed: a simpler way fits")
         if way.limit and self._is_equal(best, way.least_seconds):
             return replace(row, note=f"cannot be faster: {way.limit}")
+        if way.in_parts and self.program.undivided:
+            return replace(row, note=self.program.undivided)
         if way.tighter is not None and best < math.inf:
             row = replace(row, least_seconds=max(way.least_seconds, way.tighter()))
             if self._is_equal(best, row.least_seconds):

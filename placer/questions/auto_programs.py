@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,11 @@ class AutoProgram:
     inexact: tuple[str, ...] = ()
     note: str = ""
     known: dict[int | None, Workload] = field(default_factory=dict)
+
+    @property
+    def undivided(self) -> str:
+        """Why parts of a batch would not give what the whole gives; "" where nothing is known."""
+        return ""
 
     @property
     def cluster(self) -> Cluster:
@@ -169,10 +175,29 @@ def _lower(cluster: Cluster, over_bytes: Mapping[str, int]) -> Cluster:
 
 @dataclass(kw_only=True)
 class TrainingProgram(AutoProgram):
-    """The training step of a compiled Keras model; ``specs`` are those of its batches."""
+    """The training step of a compiled Keras model; ``specs`` are those of its batches, ``data`` is
+    one where it was given."""
 
     model: Any
     specs: Any
+    data: Any = None
+
+    @cached_property
+    def undivided(self) -> str:
+        """Why parts of a batch would train another model than the whole; "" if they do not."""
+        from placer.application.running.generated_inputs import batch_like
+        from placer.strategies.same_training import why_undivided
+
+        size, found = self.size or 1, self.whole().extraction
+        return why_undivided(
+            self.model,
+            self.specs,
+            size,
+            min(size, max(2, len(self.cluster.workers))),
+            lambda: batch_like(self.source, self.specs, self.data, found.bindings),
+            bindings=found.bindings,
+            is_exact=not self.inexact,
+        )
 
     def divided(
         self, asked: StrategyRequest, cluster: Cluster, speeds: tuple[float, ...] | None = None
@@ -223,6 +248,7 @@ def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -
         task="training",
         model=source,
         specs=specs,
+        data=data,
         inexact=tuple(written_state(source, function)),
         note="parts draw other random numbers than the whole" if draws_numbers(source) else "",
         **known,

@@ -29,7 +29,7 @@ def divided_train_step(model: Any, division: TrainingDivision) -> Callable[[Any]
     """``model.train_step`` in the parts that ``division`` says.
 
     Raises :class:`UsageError` for a model with several optimizers, and when it is traced for one
-    whose loss is no mean over examples, or whose gradients are not applied once.
+    whose gradients are not applied once.
     """
     if division.replicated:
         return ReplicatedKerasStep(model, division)

@@ -19,16 +19,8 @@ from placer.errors import UsageError
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import keras_variables
 from placer.graph.tensor_names import source_of
-from placer.strategies.batches import count_examples, split_batch, split_sizes
-from placer.strategies.gradients import Pairs, average_gradients
-from placer.strategies.parts import DividedStep, shares_of
-from placer.strategies.requests import TrainingDivision
-
-MEANS = ("sum_over_batch_size", "mean")
-"""Reductions of Keras whose loss of a batch is the mean of its parts' by examples."""
-
-_MOST_DIFFERENT = 0.02
-"""Share of a gradient that rounding in float16 stays below; parts of another loss do not."""
+from placer.strategies.gradients import Pairs
+from placer.strategies.parts import DividedStep
 
 _SEED = "seed_generator_state"
 """Keras's name for the state of a layer that draws random numbers."""
@@ -66,7 +58,6 @@ class KerasStep(DividedStep):
         applied: list[Pairs] = []
         with (
             _recorded(self.optimizer, applied),
-            _means_only(self.model),
             self._means_deferred() as results,
         ):
             logs = self.model.train_step(data)
@@ -103,8 +94,8 @@ class KerasStep(DividedStep):
                     results[id(found)] = metric
                 return found
 
-            stack.enter_context(_replaced(metric, "update_state", told))
-            stack.enter_context(_replaced(metric, "result", seeming))
+            stack.enter_context(replaced(metric, "update_state", told))
+            stack.enter_context(replaced(metric, "result", seeming))
 
         with ExitStack() as stack:
             for metric in self.model.metrics:
@@ -145,37 +136,12 @@ def _recorded(optimizer: Any, applied: list[Pairs]) -> Iterator[None]:
         variables = variables if trainable_variables is None else trainable_variables
         applied.append(list(zip(variables, grads, strict=True)))
 
-    with _replaced(optimizer, "apply", record):
+    with replaced(optimizer, "apply", record):
         yield
 
 
 @contextmanager
-def _means_only(model: Any) -> Iterator[None]:
-    """Refuses a loss of which the parts' mean, weighted by examples, is not that of the whole."""
-    compute = model.compute_loss
-
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        found = compute(*args, **kwargs)
-        y_pred = kwargs.get("y_pred", args[2] if len(args) > 2 else None)
-        if any(getattr(v, "_keras_mask", None) is not None for v in tf.nest.flatten(y_pred)):
-            raise UsageError(
-                f"the loss of {model.name!r} is a mean over what its mask leaves, which differs "
-                "from part to part of a batch"
-            )
-        for loss in getattr(model._compile_loss, "_flat_losses", None) or ():
-            if loss.loss.reduction not in MEANS:
-                raise UsageError(
-                    f"the loss {loss.name!r} of {model.name!r} has reduction="
-                    f"{loss.loss.reduction!r}; parts of a batch need a mean over the examples"
-                )
-        return found
-
-    with _replaced(model, "compute_loss", checked):
-        yield
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """``owner`` with another method meanwhile, whatever it does when attributes are set."""
     before = vars(owner).get(name)
     vars(owner)[name] = value
@@ -224,50 +190,6 @@ def _reads_state(model: Any, value: Any) -> bool:
             seen.add(id(op))
             waiting += [tensor.op for tensor in op.inputs]
     return False
-
-
-def check_parts(model: Any, data: Any, division: TrainingDivision) -> None:
-    """Nothing, if the gradients of a few examples of ``data`` in parts are those of the whole.
-
-    What tells them apart is a loss of one's own making that is no mean over the examples.  Models
-    that draw random numbers are not checked, as no two of their gradients are alike.  Variables
-    have their old values afterwards.  Raises :class:`UsageError` if they differ by a fiftieth.
-    """
-    size = count_examples(tuple(tf.nest.flatten(data, expand_composites=False)))
-    few = min(int(size), 2 * division.parts + 1)
-    if few < division.parts or draws_numbers(model):
-        return
-    some = next(split_batch((data,), [few]))
-    step = KerasStep(model)
-
-    def both() -> tuple[Any, Any]:
-        _, _, whole = step.backward(some)
-        sizes = split_sizes(few, division.parts)
-        parts = [step.backward(part)[2] for part in split_batch(some, sizes)]
-        averaged = average_gradients(parts, shares_of(sizes))
-        known = {id(variable): gradient for variable, gradient in averaged}
-        pairs = [(g, known.get(id(v))) for v, g in whole if g is not None]
-        norms = [tf.norm(tf.cast(tf.convert_to_tensor(g), tf.float32)) for g, _ in pairs]
-        differences = [
-            tf.norm(tf.cast(tf.convert_to_tensor(g) - tf.convert_to_tensor(other), tf.float32))
-            for g, other in pairs
-            if other is not None
-        ]
-        return tf.norm(tf.stack(norms)), tf.norm(tf.stack(differences))
-
-    state = [*model.non_trainable_variables, *model.metrics_variables]
-    before = [variable.numpy() for variable in state]
-    try:
-        norm, difference = tf.function(both, jit_compile=False, autograph=False)()
-    finally:
-        for variable, value in zip(state, before, strict=True):
-            variable.assign(value)
-    if difference > _MOST_DIFFERENT * norm:
-        raise UsageError(
-            f"the gradients of {model.name!r} for {few} examples differ by "
-            f"{float(difference / norm):.0%} from those of its parts: its loss is no mean over the "
-            "examples.  Bind it without dividing the batch: placer.place(placer.training_step(...))"
-        )
 
 
 def written_state(model: Any, function: Any) -> list[str]:

@@ -16,8 +16,9 @@ from placer.errors import UsageError
 from placer.extraction.reading.training_steps import batch_specs, model_specs, trace_step
 from placer.strategies.batches import sizes_by
 from placer.strategies.keras_replicas import divided_train_step
-from placer.strategies.keras_steps import check_parts, written_state
+from placer.strategies.keras_steps import written_state
 from placer.strategies.requests import TrainingDivision
+from placer.strategies.same_training import check_parts
 
 layers = keras.layers
 UNEVEN = TrainingDivision(towers=(("GPU:0",), ("GPU:1",)), speeds=(1.0, 3.0))
@@ -29,7 +30,7 @@ def bound(model, data, division):
     method = partial(divided_train_step, division=division)
     step = trace_step(model, batch_specs(data), "train_step", method(model))
     plan = placer.place(step, "2xT4", batch_size=BATCH, time_limit=1)
-    check = partial(check_parts, division=division)
+    check = partial(check_parts, parts=division.parts)
     bound_step = BoundStep(method=method, parts=division.parts, check=check, adapts=True)
     return bind_model(plan, model, step=bound_step)
 
@@ -90,21 +91,6 @@ def test_a_batch_of_fewer_examples_than_parts_runs_whole():
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
 
 
-def summed():
-    """A loss that is a sum."""
-    model = keras.Sequential([keras.Input((24,)), layers.Dense(1)])
-    model.compile("sgd", keras.losses.MeanSquaredError(reduction="sum"))
-    return model
-
-
-def masked():
-    """A loss whose mean is over what its mask leaves."""
-    ids = keras.Input((5,), dtype="int32")
-    model = keras.Model(ids, layers.Dense(1)(layers.Embedding(9, 4, mask_zero=True)(ids)))
-    model.compile("sgd", "mse")
-    return model
-
-
 class Twice(keras_models.Own):
     """Applies gradients two times."""
 
@@ -132,19 +118,15 @@ def compiled(kind):
 @pytest.mark.parametrize(
     ("build", "told"),
     [
-        (summed, "reduction='sum'"),
-        (masked, "its mask leaves"),
         (partial(compiled, Twice), "applies gradients 2 times"),
         (partial(compiled, WithTwo), "optimizer of its own"),
     ],
-    ids=["sum", "mask", "twice", "two-optimizers"],
+    ids=["twice", "two-optimizers"],
 )
 def test_what_parts_cannot_do_is_refused_when_the_step_is_traced(build, told):
     """Nothing has run by then."""
     model = fresh(build)
-    shape = tuple(model.inputs[0].shape[1:]) if getattr(model, "inputs", None) else (24,)
-    out = (5, 1) if build is masked else (1,)
-    specs = tuple(tf.TensorSpec([None, *s]) for s in (shape, out))
+    specs = tuple(tf.TensorSpec([None, size]) for size in (24, 1))
     with pytest.raises(UsageError, match=told):
         trace_step(model, specs, "train_step", divided_train_step(model, PIECES))
 
@@ -162,7 +144,7 @@ class Summing(keras_models.Own):
 
 
 def test_a_loss_of_ones_own_that_is_no_mean_is_refused_before_the_first_update():
-    """Its gradients for a few examples are not those of its parts."""
+    """The graph of its loss says so."""
     model = fresh(partial(compiled, Summing))
     _, x, y = keras_models.own_train_step()
     before = [weight.numpy() for weight in model.weights]

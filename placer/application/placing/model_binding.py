@@ -52,8 +52,8 @@ class BoundStep:
     """Which step of a model a plan is of: ``name`` is Keras's (``train_step``, ``predict_step``).
 
     ``method`` gives for the model what runs in its place, the batch in ``parts``; a batch of fewer
-    examples runs undivided.  ``check`` sees the model and the first batch before anything is
-    updated, and raises where parts are not what the whole is.  Where the batches are not quite
+    examples runs undivided.  ``check`` sees the model and the first batch of each kind before it is
+    trained, and raises where parts are not what the whole is.  Where the batches are not quite
     those that the plan was made for (``adapts``), what it does not know runs beside what it reads.
     """
 
@@ -190,7 +190,7 @@ class BoundModel:
         is_planned = step == self.step.name and not self._runs_whole(data)
         key = step, is_planned, str(tf.nest.map_structure(str, specs))
         if key not in self._known:
-            if is_planned and self.step.check is not None and step not in self.functions:
+            if is_planned and self.step.check is not None:
                 self.step.check(self.model, data)
             self._known[key] = self._place(step, specs, is_planned=is_planned)
             self.functions[step] = self._known[key]

@@ -72,6 +72,26 @@ def input_values(
     return {item.key: values[item.key] for item in program.inputs}
 
 
+def batch_like(source: Any, specs: Any, data: Any, bindings: Bindings) -> Any:
+    """A batch like ``specs``, which the function ``source`` takes, as tensors: the first examples
+    of ``data`` where it has as many, else random values."""
+    import numpy
+    import tensorflow as tf
+
+    from placer.extraction.reading.loading import load_program
+
+    flat = tf.nest.flatten(specs, expand_composites=True)
+    size, rows = bindings.get("batch_size") or 1, list[Array]()
+    if data is not None and not hasattr(data, "element_spec"):
+        rows = [row for row in tf.nest.flatten(data) if row is not None]
+    if rows and all(hasattr(row, "__array__") and len(row) >= size for row in rows):
+        values = iter([numpy.asarray(row[:size]) for row in rows])
+    else:
+        values = iter(input_values(load_program(source), None, bindings).values())
+    made = [spec and tf.convert_to_tensor(next(values), spec.dtype) for spec in flat]
+    return tf.nest.pack_sequence_as(specs, made, expand_composites=True)
+
+
 def _by_key(given: Given, known: list[str]) -> Mapping[str, Array]:
     import numpy
 

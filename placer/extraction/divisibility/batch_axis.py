@@ -1,5 +1,5 @@
 """Whether a graph can be divided along the batch: does row i of every result depend on example i
-alone?
+alone, or is a result a mean over the examples?
 
 The graph is seen with two sizes of the batch.  States go from the inputs through all ops
 (:mod:`placer.extraction.divisibility.batch_rules`), through loops until nothing changes.
@@ -7,7 +7,7 @@ The graph is seen with two sizes of the batch.  States go from the inputs throug
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from placer.errors import ShapeError, UsageError
@@ -16,10 +16,12 @@ from placer.extraction.divisibility.batch_op import (
     Examples,
     MixesExamples,
     State,
+    Total,
     UnknownSizes,
     join_states,
 )
 from placer.extraction.divisibility.batch_rules import apply_rule
+from placer.extraction.divisibility.batch_totals import apply_total_rule
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import BRANCHES, LOOPS
 from placer.graph.tensor_names import op_of
@@ -59,6 +61,36 @@ def require_apart(
         ) from reason
 
 
+def require_mean(
+    small: OpGraph, large: OpGraph, sizes: tuple[int, int], inputs: Sequence[str]
+) -> None:
+    """Raises :class:`MixesExamples`, its message a sentence that names an op, unless every fetched
+    tensor is a mean over the examples; :class:`Undecided` where no rule says so or otherwise.
+    Arguments as for :func:`require_apart`."""
+    walk = _Walk(small, large, sizes, has_totals=True, wanted=_before(small))
+    try:
+        states = walk.run(small, large, {f"{op}:0": Examples(0) for op in inputs})
+        for name in small.fetches:
+            walk.at, walk.scope = small.ops[op_of(name)], ""
+            if states.get(name) not in (None, Total(0)):
+                raise MixesExamples("is a sum over the examples, not their mean")
+    except MixesExamples as reason:
+        assert walk.at is not None
+        op = f"{walk.scope}{walk.at.name} ({walk.at.op_type})"
+        raise type(reason)(f"op {op} {reason}") from reason
+
+
+def _before(graph: OpGraph) -> set[str]:
+    """The ops that the fetched tensors are computed from."""
+    found, waiting = set[str](), [op_of(name) for name in graph.fetches]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += graph.ops[name].producers
+    return found
+
+
 def _behind(graph: OpGraph, inputs: Iterable[str]) -> set[str]:
     """The ops that read or wait for one of ``inputs``, and those behind them."""
     found = set(inputs)
@@ -70,11 +102,14 @@ def _behind(graph: OpGraph, inputs: Iterable[str]) -> set[str]:
 
 @dataclass(slots=True)
 class _Walk:
-    """``at`` is the op that is looked at, in the body ``scope``."""
+    """``at`` is the op that is looked at, in the body ``scope``; ``wanted`` are the ops to look at
+    outside of bodies.  With ``has_totals`` sums over the examples are states too."""
 
     small: OpGraph
     large: OpGraph
     sizes: tuple[int, int]
+    has_totals: bool = False
+    wanted: Collection[str] | None = None
     at: Op | None = None
     scope: str = ""
     bodies: dict[tuple[str, str, tuple[State, ...]], list[State]] = field(default_factory=dict)
@@ -85,7 +120,8 @@ class _Walk:
         fed = {op_of(name) for name in known}
         for op in small.ops.values():
             inputs = tuple(states.get(name) for name in op.inputs)
-            if op.name in fed or not any(inputs):
+            is_apart = self.wanted is not None and not self.scope and op.name not in self.wanted
+            if op.name in fed or is_apart or not any(inputs):
                 continue
             self.at = op
             found = self.results(op, large.ops[op.name], inputs)
@@ -97,10 +133,12 @@ class _Walk:
         if op.op_type in LOOPS:
             return self.loop(op, twin, inputs)
         if op.op_type in BRANCHES:
-            if isinstance(inputs[0], Examples):
+            if isinstance(inputs[0], Examples | Total):
                 raise MixesExamples("takes a branch for the whole batch")
             return self.branches(op, twin, inputs[1:])
-        return apply_rule(BatchOp(small=op, large=twin, sizes=self.sizes, states=inputs))
+        asked = BatchOp(small=op, large=twin, sizes=self.sizes, states=inputs)
+        found = apply_total_rule(asked) if self.has_totals else None
+        return apply_rule(asked) if found is None else found
 
     def loop(self, op: Op, twin: Op, inputs: tuple[State, ...]) -> tuple[State, ...]:
         """The states of the loop variables, whatever the iteration."""
@@ -112,7 +150,7 @@ class _Walk:
             if joined == states:
                 break
             states = joined
-        if isinstance(self.body(op, twin, "cond", 0, states)[0], Examples):
+        if isinstance(self.body(op, twin, "cond", 0, states)[0], Examples | Total):
             raise MixesExamples("ends when some example says so")
         self.at = op
         return states

@@ -17,10 +17,24 @@ class Examples:
     in_list: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A mean over the examples, times their number to the ``power``: 0 for means, 1 for sums."""
+
+    power: int
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A constant times the number of examples to the ``power``, which is not 0."""
+
+    power: int
+
+
 SIZE = "size"
 """A shape, or what is computed from one: it depends on the batch by its size alone."""
 
-State = Examples | str | None
+State = Examples | Total | Count | str | None
 """Facts about a tensor; ``None``: it does not depend on the batch."""
 
 
@@ -28,7 +42,11 @@ class MixesExamples(Exception):
     """The op mixes examples, or may; the message says how, to be read after its name."""
 
 
-class UnknownSizes(MixesExamples):
+class Undecided(MixesExamples):
+    """No rule says whether the op mixes examples."""
+
+
+class UnknownSizes(Undecided):
     """The op cannot be judged while a dimension of its results is unknown."""
 
 
@@ -58,14 +76,14 @@ class BatchOp:
         """The state of an input that must hold examples."""
         state = self.states[number]
         if not isinstance(state, Examples):
-            raise MixesExamples("depends on the examples by a shape or an index")
+            raise Undecided("depends on the examples by a shape or an index")
         return state
 
     def value(self, number: int) -> tuple[int, ...]:
         """The elements of a small constant input; raises :class:`MixesExamples` if unknown."""
         found = self.small.info.inputs[number].value
         if found is None or self.states[number] is not None:
-            raise MixesExamples("works along axes that are not known before it runs")
+            raise Undecided("works along axes that are not known before it runs")
         return tuple(int(each) for each in found)
 
     def grown(self, number: int = 0) -> Examples | None:
@@ -126,7 +144,7 @@ def grown_axis(
     if len(grown) > 1:
         raise MixesExamples("combines the examples: its result has two batch dimensions")
     if first % sizes[0] or first * sizes[1] != second * sizes[0]:
-        raise MixesExamples("does not give one row (or a fixed number) per example")
+        raise Undecided("does not give one row (or a fixed number) per example")
     return grown[0]
 
 
@@ -138,6 +156,9 @@ def join_states(first: State, second: State) -> State:
     >>> join_states(None, Examples(0))
     Examples(axis=0, in_list=False)
     """
-    if first is None or second is None or first == second:
+    counted = any(
+        isinstance(s, Count) or (isinstance(s, Total) and s.power) for s in (first, second)
+    )
+    if first == second or (not counted and (first is None or second is None)):
         return second if first is None else first
     raise MixesExamples("holds the examples along one axis here and along another there")

@@ -17,6 +17,7 @@ from placer.extraction.divisibility.batch_op import (
     Examples,
     MixesExamples,
     State,
+    Undecided,
     join_states,
 )
 
@@ -54,8 +55,10 @@ _ROWS = """
     ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea DepthToSpace SpaceToDepth
     ExtractImagePatches AdjustContrastv2 AdjustHue AdjustSaturation RGBToHSV HSVToRGB
     SparseSoftmaxCrossEntropyWithLogits SoftmaxCrossEntropyWithLogits L2Normalize
-    LSTMBlockCell GRUBlockCell _FusedConv2D
+    LSTMBlockCell GRUBlockCell _FusedConv2D ImageProjectiveTransformV2 ImageProjectiveTransformV3
 """
+_PAIRED = ("CrossEntropy", "BlockCell", "Transform")
+"""Parts of the names of those that read two tensors of examples."""
 
 _SHAPES = """
     StridedSlice Slice Pack Unpack Concat ConcatV2 Mul Add AddV2 Sub FloorDiv FloorMod Maximum
@@ -103,11 +106,11 @@ def _found(op: BatchOp) -> list[State]:
     if sized and not op.batched:
         return _of_sizes(op)
     if sized and op_type not in _SHAPE_ARGUMENTS.split():
-        raise MixesExamples("computes with the number of examples")
+        raise Undecided("computes with the number of examples")
     rule = _RULES.get(op_type)
     if rule is None:
         drawn = "Random" in op_type or op_type.startswith("Stateless")
-        raise MixesExamples(
+        raise Undecided(
             "draws random numbers, of which parts would draw others"
             if drawn
             else "is not known to treat the examples apart"
@@ -127,9 +130,9 @@ def _of_sizes(op: BatchOp) -> list[State]:
         return [op.grown()]
     whole = all(output.dtype in ("int32", "int64", "bool") for output in outputs)
     if op.small.op_type not in _SHAPES.split() or not whole:
-        raise MixesExamples("computes with the number of examples")
+        raise Undecided("computes with the number of examples")
     if any(op.grown(number) for number in range(len(outputs))):
-        raise MixesExamples("counts the examples through")
+        raise Undecided("counts the examples through")
     return [SIZE] * len(outputs)
 
 
@@ -162,9 +165,8 @@ def _first_only(op: BatchOp) -> list[State]:
 def _rows(op: BatchOp) -> list[State]:
     """Examples in front, weights apart from them."""
     if any(state.axis for _, state in op.batched) or op.states[0] is None:
-        raise MixesExamples("does not have the examples along its first axis")
-    labelled = "CrossEntropy" in op.small.op_type or "BlockCell" in op.small.op_type
-    if not labelled:
+        raise Undecided("does not have the examples along its first axis")
+    if not any(part in op.small.op_type for part in _PAIRED):
         op.only(0)
     found = [op.held(number) for number in range(len(op.small.info.outputs))]
     if any(state.axis for state in found):
@@ -258,7 +260,7 @@ def _reshape(op: BatchOp) -> list[State]:
     before = (op.small.info.inputs[0].shape or ())[: state.axis]
     after = (op.small.info.outputs[0].shape or ())[: found.axis]
     if math.prod(size or 0 for size in before) != math.prod(size or 0 for size in after):
-        raise MixesExamples("interleaves the examples")
+        raise Undecided("interleaves the examples")
     return [found]
 
 
@@ -275,9 +277,9 @@ def _concat(op: BatchOp) -> list[State]:
     axis = op.value(0 if first else len(op.states) - 1)[0]
     data = op.batched
     if len(data) < len(op.states) - 1 or len({state.axis for _, state in data}) > 1:
-        raise MixesExamples("joins the examples with something else")
+        raise Undecided("joins the examples with something else")
     if axis % op.rank(data[0][0]) == data[0][1].axis:
-        raise MixesExamples("combines the examples: it joins them along the batch")
+        raise Undecided("combines the examples: it joins them along the batch")
     return [op.keeps_rows(data[0][0])]
 
 
@@ -291,7 +293,7 @@ def _split(op: BatchOp) -> list[State]:
     else:
         axis = op.value(0 if op.small.op_type == "Split" else 2)[0]
     if axis % op.rank(number) == state.axis:
-        raise MixesExamples("takes the batch apart")
+        raise Undecided("takes the batch apart")
     return [op.keeps_rows(number, output) for output in range(len(op.small.info.outputs))]
 
 
@@ -321,11 +323,11 @@ def _gather(op: BatchOp) -> list[State]:
         return [op.held()]
     params, indices = op.examples(0), op.states[1]
     if op.small.op_type != "GatherV2":
-        raise MixesExamples("gathers examples")
+        raise Undecided("gathers examples")
     axis = op.value(2)[0] % op.rank(0)
     shared = int(str(op.small.info.attributes.get("batch_dims", 0)))
     if params.axis == axis or (indices is not None and params != indices):
-        raise MixesExamples("gathers examples")
+        raise Undecided("gathers examples")
     if indices is not None and params.axis >= shared:
         raise MixesExamples("gathers examples by others")
     return [op.keeps_rows(0)]
@@ -341,7 +343,7 @@ def _lookup(op: BatchOp) -> list[State]:
 def _list_of(op: BatchOp) -> list[State]:
     state = op.states[0]
     if not isinstance(state, Examples) or state.axis == 0:
-        raise MixesExamples("goes through the examples one by one")
+        raise Undecided("goes through the examples one by one")
     return [Examples(state.axis - 1, in_list=True)]
 
 
@@ -357,7 +359,7 @@ def _list_item(op: BatchOp) -> list[State]:
 def _list_write(op: BatchOp) -> list[State]:
     known, item = op.states[0], op.states[2]
     if isinstance(op.states[1], Examples):
-        raise MixesExamples("goes through the examples one by one")
+        raise Undecided("goes through the examples one by one")
     written = Examples(item.axis, in_list=True) if isinstance(item, Examples) else item
     return [join_states(known, written)]
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from placer.errors import ShapeError, UsageError
-from placer.extraction.divisibility.batch_axis import require_apart
+from placer.extraction.divisibility.batch_axis import require_apart, require_mean
+from placer.extraction.divisibility.batch_op import Undecided
 from placer.extraction.division.division import Division
 from placer.extraction.flat_program import analyse_program
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
@@ -75,6 +76,27 @@ def require_divisible(
     )
     inputs = [item.op for item in program.inputs if item.key in division.inputs]
     require_apart(small, large, (part, examples), inputs)
+
+
+def require_mean_loss(
+    program: FlatProgram,
+    captures: Mapping[str, TensorState],
+    examples: int,
+    parts: int,
+    bindings: Bindings,
+) -> None:
+    """Raises :class:`MixesExamples` unless every output of ``program``, whose inputs all hold one
+    example per row, is a mean over the examples; its subclass :class:`Undecided` where no rule
+    says so.  A program that does not work with the examples of a part raises
+    :class:`UsageError`."""
+    keys = tuple(item.key for item in program.inputs)
+    if any(item.part for item in program.inputs):
+        raise Undecided("the batch has ragged or sparse tensors")
+    division = Division(parts=parts, inputs=keys)
+    part = max(2, examples // parts)
+    sizes = part, max(examples, 2 * part)
+    small, large = (_graph(program, captures, division, size, bindings) for size in sizes)
+    require_mean(small, large, sizes, [item.op for item in program.inputs])
 
 
 def _declared(item: ProgramInput, shapes: Shapes) -> Sequence[int | None]:

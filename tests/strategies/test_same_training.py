@@ -1,0 +1,137 @@
+"""What is divided trains as the whole batch does; what is not shown to do so is not divided."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras_models import fresh
+
+import placer
+from placer.extraction.reading.training_steps import batch_specs
+from placer.strategies.same_training import why_undivided
+
+layers, ops = keras.layers, keras.ops
+BATCH = 12
+
+
+def decided(model, *batch, is_exact=True):
+    """Why a batch is not divided into two parts."""
+    batch = tuple(map(tf.convert_to_tensor, batch))
+    return why_undivided(model, batch_specs(batch), BATCH, 2, lambda: batch, is_exact=is_exact)
+
+
+def values(*shape, seed=1):
+    return np.random.default_rng(seed).random((BATCH, *shape), np.float32)
+
+
+def dense(loss, *before, **settings):
+    """A model with ``before`` in front of its last layer."""
+    model = keras.Sequential([keras.Input((6,)), *before, layers.Dense(4, **settings)])
+    model.compile("adam", loss)
+    return model
+
+
+def contrastive(_, codes):
+    codes = ops.normalize(codes, axis=-1)
+    return -ops.mean(ops.log_softmax(ops.matmul(codes, ops.transpose(codes)) * 5.0, -1))
+
+
+def with_variance(y, p):
+    """What no few examples of an untrained model show: its second part is 0 for them."""
+    spread = ops.sqrt(ops.var(p, axis=0) + 1e-4)
+    return ops.mean(ops.square(y - p)) + 0.1 * ops.mean(ops.maximum(1e-3 - spread, 0.0))
+
+
+def one_by_one(y, p):
+    """A mean that no rule knows."""
+    return ops.mean(
+        tf.map_fn(
+            lambda pair: tf.reduce_sum(tf.square(pair[0] - pair[1])),
+            (y, p),
+            fn_output_signature=tf.float32,
+        )
+    )
+
+
+def one_by_one_and_variance(y, p):
+    return one_by_one(y, p) + 0.1 * ops.mean(ops.var(p, axis=0))
+
+
+MEANS = {
+    "regularised": lambda: dense(
+        "mse", layers.Dense(5, activity_regularizer="l2"), kernel_regularizer="l2"
+    ),
+    "dropout": lambda: dense(keras.losses.Huber(), layers.Dropout(0.4)),
+    "run with the same draws": lambda: dense(one_by_one, layers.Dropout(0.4)),
+}
+MIXED = {
+    "contrastive": (lambda: dense(contrastive, layers.Dropout(0.2)), "two batch dimensions"),
+    "variance": (lambda: dense(with_variance), "sum over the examples"),
+    "a sum": (lambda: dense(keras.losses.MeanSquaredError("sum")), "not their mean"),
+    "run and seen": (
+        lambda: dense(one_by_one_and_variance, layers.Dropout(0.4)),
+        "its parts differ",
+    ),
+    "statistics": (lambda: dense("mse", layers.BatchNormalization()), "sum over the examples"),
+}
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_means_over_the_examples_are_divided(name):
+    """By their graph, or because one step whole and in parts, with the same draws, shows it."""
+    assert decided(fresh(MEANS[name]), values(6), values(4)) == ""
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_losses_that_mix_examples_are_not_divided(name):
+    """However small the part that mixes, and whether or not the model draws random numbers."""
+    build, told = MIXED[name]
+    model = fresh(build)
+    before = [v.numpy() for v in model.variables]
+    assert told in decided(model, values(6), values(4))
+    assert all(np.array_equal(a, b.numpy()) for a, b in zip(before, model.variables, strict=True))
+
+
+def test_weights_and_masks():
+    """Weights of samples are divided, but not a mean over them or over what a mask leaves."""
+    weights = np.linspace(0.1, 2.0, BATCH, dtype="float32")
+    assert decided(fresh(lambda: dense("mse")), values(6), values(4), weights) == ""
+    weighted = keras.losses.MeanSquaredError("mean_with_sample_weight")
+    model = fresh(lambda: dense(weighted))
+    assert "divides by a sum" in decided(model, values(6), values(4), weights)
+
+    ids = (values(5) * 3).astype("int32")
+    texts = [keras.Input((5,), dtype="int32"), layers.Embedding(4, 6, mask_zero=True)]
+    for read, told in ((layers.GlobalAveragePooling1D(), ""), (layers.Dense(3), "divides by")):
+        model = keras.Sequential([*texts, read, layers.Dense(4)])
+        model.compile("sgd", "mse")
+        labels = values(4) if not told else values(5, 4)
+        found = decided(model, ids, labels)
+        assert told in found if told else not found
+
+
+def test_leave_to_have_other_statistics_is_none_to_train_another_loss():
+    """With ``exact=False`` batch normalisation may be divided, and nothing else."""
+    norm = layers.BatchNormalization
+    assert decided(fresh(lambda: dense("mse", norm())), values(6), values(4), is_exact=False) == ""
+    model = fresh(lambda: dense(contrastive, norm()))
+    assert "two batch" in decided(model, values(6), values(4), is_exact=False)
+
+
+def test_auto_says_why_a_batch_is_not_divided(tmp_path):
+    """The rows of parts have the reason, for a loss and for a model of one batch size."""
+    slow = '[[device]]\nname = "GPU:{}"\ntype = "GPU"\nmemory = "1GiB"\npeak_flops = 2e4\n'
+    slow += "memory_bandwidth = 2e4\nlaunch_seconds = 1e-6\n"
+    (tmp_path / "two.toml").write_text(slow.format(0) + slow.format(1))
+
+    def fixed():
+        inputs = keras.Input(batch_shape=(BATCH, 2, 6))
+        model = keras.Model(inputs, layers.LSTM(4, stateful=True, use_cudnn=False)(inputs))
+        model.compile("sgd", "mse")
+        return model
+
+    for build, told in ((MIXED["contrastive"][0], "no mean over"), (fixed, "with 6 examples")):
+        auto = placer.auto(fresh(build), tmp_path / "two.toml", batch_size=BATCH, time_limit=1)
+        notes = {row.name: row.note for row in auto.rows}
+        assert told in notes["towers:2"], auto.summary()
+        assert auto.division is None
