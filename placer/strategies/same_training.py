@@ -84,10 +84,13 @@ def _require_mean(
     step = KerasStep(model)
 
     def losses(data: Any) -> list[Any]:
-        with _gradients_taken() as taken:
-            _, _, pairs = step.backward((data,))
+        for is_taken in (False, True):
+            with _gradients_recorded(is_taken=is_taken) as recorded:
+                _, _, pairs = step.backward((data,))
+            if len(recorded) == 1:
+                break  # else gradients may be what the loss is made of
         wanted = {id(gradient) for _, gradient in pairs if gradient is not None}
-        found = [(target, ids & wanted) for target, ids in taken if ids & wanted]
+        found = [(target, ids & wanted) for target, ids in recorded if ids & wanted]
         if wanted - set().union(*(ids for _, ids in found)):
             raise Undecided("its train_step changes the gradients before it applies them")
         return [tensor for target, _ in found for tensor in tf.nest.flatten(target)]
@@ -99,22 +102,26 @@ def _require_mean(
 
 
 @contextmanager
-def _gradients_taken() -> Iterator[list[tuple[Any, set[int]]]]:
-    """Yields what gradients are taken of meanwhile, with their ids."""
-    taken: list[tuple[Any, set[int]]] = []
+def _gradients_recorded(*, is_taken: bool) -> Iterator[list[tuple[Any, set[int]]]]:
+    """Yields what gradients are taken of meanwhile, with their ids.  Unless ``is_taken`` they are
+    zeros: loops without gradients keep nothing."""
+    recorded: list[tuple[Any, set[int]]] = []
     kept: list[Any] = []  # ids stay those of one object
     take = tf.GradientTape.gradient
 
-    def gradient(tape: Any, target: Any, *args: Any, **settings: Any) -> Any:
-        found = take(tape, target, *args, **settings)
+    def gradient(tape: Any, target: Any, sources: Any, *args: Any, **settings: Any) -> Any:
+        if is_taken:
+            found = take(tape, target, sources, *args, **settings)
+        else:
+            found = tf.nest.map_structure(tf.zeros_like, sources)
         flat = tf.nest.flatten(found)
         kept.extend(flat)
-        taken.append((target, {id(each) for each in flat}))
+        recorded.append((target, {id(each) for each in flat}))
         return found
 
     tf.GradientTape.gradient = gradient
     try:
-        yield taken
+        yield recorded
     finally:
         tf.GradientTape.gradient = take
 

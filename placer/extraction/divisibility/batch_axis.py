@@ -17,6 +17,7 @@ from placer.extraction.divisibility.batch_op import (
     MixesExamples,
     State,
     Total,
+    Undecided,
     UnknownSizes,
     join_states,
 )
@@ -47,8 +48,7 @@ def require_apart(
             if producer in copied and states.get(name) != Examples(0):
                 raise MixesExamples("is an output that does not have the examples in front")
     except MixesExamples as reason:
-        assert walk.at is not None
-        what = f"op {walk.scope}{walk.at.name} ({walk.at.op_type}) {reason}"
+        what = f"{walk.op} {reason}"
         if isinstance(reason, UnknownSizes):
             raise ShapeError(
                 f"the batch is to be divided, and {what}: bind the dimensions of the inputs with "
@@ -75,9 +75,9 @@ def require_mean(
             if states.get(name) not in (None, Total(0)):
                 raise MixesExamples("is a sum over the examples, not their mean")
     except MixesExamples as reason:
-        assert walk.at is not None
-        op = f"{walk.scope}{walk.at.name} ({walk.at.op_type})"
-        raise type(reason)(f"op {op} {reason}") from reason
+        raise type(reason)(f"{walk.op} {reason}") from reason
+    if walk.doubt is not None:
+        raise walk.doubt
 
 
 def _before(graph: OpGraph) -> set[str]:
@@ -103,16 +103,24 @@ def _behind(graph: OpGraph, inputs: Iterable[str]) -> set[str]:
 @dataclass(slots=True)
 class _Walk:
     """``at`` is the op that is looked at, in the body ``scope``; ``wanted`` are the ops to look at
-    outside of bodies.  With ``has_totals`` sums over the examples are states too."""
+    outside of bodies.  With ``has_totals`` sums over the examples are states too, and the first op
+    that no rule decides is a ``doubt``: whether others mix examples is seen all the same."""
 
     small: OpGraph
     large: OpGraph
     sizes: tuple[int, int]
     has_totals: bool = False
     wanted: Collection[str] | None = None
+    doubt: Undecided | None = None
     at: Op | None = None
     scope: str = ""
     bodies: dict[tuple[str, str, tuple[State, ...]], list[State]] = field(default_factory=dict)
+
+    @property
+    def op(self) -> str:
+        """The op that is looked at, for a message."""
+        assert self.at is not None
+        return f"op {self.scope}{self.at.name} ({self.at.op_type})"
 
     def run(self, small: OpGraph, large: OpGraph, known: Mapping[str, State]) -> dict[str, State]:
         """The states of all tensors that depend on the batch."""
@@ -137,8 +145,14 @@ class _Walk:
                 raise MixesExamples("takes a branch for the whole batch")
             return self.branches(op, twin, inputs[1:])
         asked = BatchOp(small=op, large=twin, sizes=self.sizes, states=inputs)
-        found = apply_total_rule(asked) if self.has_totals else None
-        return apply_rule(asked) if found is None else found
+        if not self.has_totals:
+            return apply_rule(asked)
+        try:
+            found = apply_total_rule(asked)
+            return apply_rule(asked) if found is None else found
+        except Undecided as reason:
+            self.doubt = self.doubt or type(reason)(f"{self.op} {reason}")
+            return [asked.guessed(number) for number in range(len(op.info.outputs))]
 
     def loop(self, op: Op, twin: Op, inputs: tuple[State, ...]) -> tuple[State, ...]:
         """The states of the loop variables, whatever the iteration."""

@@ -95,6 +95,13 @@ class BatchOp:
         axis = grown_axis(small, large, self.sizes)
         return None if axis is None else Examples(axis)
 
+    def guessed(self, number: int = 0) -> Examples | None:
+        """As :meth:`grown`; ``None`` also where that is not known."""
+        try:
+            return self.grown(number)
+        except MixesExamples:
+            return None
+
     def held(self, number: int = 0) -> Examples:
         """As :meth:`grown`, where there must be an axis."""
         found = self.grown(number)

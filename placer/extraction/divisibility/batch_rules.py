@@ -124,7 +124,8 @@ def _of_sizes(op: BatchOp) -> list[State]:
     if op.small.op_type in ("Fill", "BroadcastTo", "Tile"):
         return [op.grown()]
     if op.small.op_type in ("TensorListReserve", "EmptyTensorList"):
-        op.only(0)
+        if op.states[1] is not None:
+            raise Undecided("goes through the examples one by one")
         return [None]
     if op.small.op_type == "Reshape" and op.states[0] is None:
         return [op.grown()]

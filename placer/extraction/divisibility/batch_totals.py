@@ -47,6 +47,8 @@ def apply_total_rule(op: BatchOp) -> list[State] | None:
         op.only(0)
         if op.states[0].axis in {axis % op.rank(0) for axis in op.value(1)}:
             return [Total(int(op_type == "Sum"))]
+    if op_type in ("All", "Any") and op.batched and op.grown() is None:
+        raise Undecided("asks about all examples at once")
     if op_type == "L2Loss" and op.batched:
         return [Total(1)]
     if op_type == "MatMul" and len(op.batched) == 2 and _contracts_examples(op):
