@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 
 MEBIBYTE = 2**20
@@ -124,6 +125,14 @@ def format_bytes(size_bytes: float | None) -> str:
 
 def three_digits(number: float) -> str:
     """Three significant digits without an exponent."""
-    if abs(number) >= 99.95:
-        return f"{number:.0f}"
-    return f"{number:.1f}" if abs(number) >= 9.995 else f"{number:.2f}"
+    size = abs(number)
+    return rounded(number, 0 if size >= 99.95 else 1 if size >= 9.995 else 2)
+
+
+def rounded(number: float, digits: int) -> str:
+    """``number`` with so many decimals, halves up: what JavaScript's ``toFixed`` writes.
+
+    >>> rounded(31.25, 1), f"{31.25:.1f}"
+    ('31.3', '31.2')
+    """
+    return str(Decimal(number).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))

@@ -106,9 +106,9 @@ def serves(path: Path, *limits: str) -> bool:
 
 
 def step_need(report: dict[str, Any]) -> int:
-    """What one device needs for a step, without what a loader restores and no op uses: that goes to
+    """What one device requires for a step, without what a loader restores and no op uses: that goes to
     the host."""
-    return report["memory"]["need_bytes"] - unused_bytes(report)
+    return report["memory"]["required_bytes"] - unused_bytes(report)
 
 
 def unused_bytes(report: dict[str, Any]) -> int:
@@ -147,7 +147,7 @@ def summary_lines(
     """What was asked, what was found, how good it is, and what really ran."""
     mib = 1024**2
     gpus = [device for device in plan["devices"] if device["type"] == "GPU"]
-    needs = ", ".join(f"{d['name']} {d['need_bytes'] / mib:.0f} MiB" for d in gpus)
+    needs = ", ".join(f"{d['name']} {d['required_bytes'] / mib:.0f} MiB" for d in gpus)
     solver, metrics = plan["solver"], plan["metrics"]
     bound = solver["lower_bound"]
     summary = verification["summary"]
@@ -156,11 +156,10 @@ def summary_lines(
     seen = sum(row["predicted"] and row["actual"] for row in inside)
     proof = "no bound proven" if bound is None else f"no plan costs less than {bound / mib:.2f} MiB"
     return [
-        f"1. One device needs {step_need(report) / mib:.0f} MiB, and "
+        f"1. One device requires {step_need(report) / mib:.0f} MiB, and "
         f"{unused_bytes(report) / mib:.0f} MiB more as long as it loads what is not used; each GPU "
         f"here has {cap / mib:.0f} MiB.",
-        f"2. The placement fits: predicted needs {needs}; what is loaded and not used is on the "
-        "host.",
+        f"2. The placement fits: required are {needs}; what is loaded and not used is on the host.",
         f"3. It sends {metrics['sent_bytes'] / mib:.2f} MiB per step in {metrics['messages']} "
         f"messages, and costs {solver['value'] / mib:.2f} MiB with their latency: "
         f"{solver['status']}, {proof}.",

@@ -2,8 +2,8 @@
 
     python examples/picture.py [--directory demo-output] [--output docs/images/page.png]
 
-Places the model of ``examples/demo.py`` on two GPUs whose memory is 60% of what one device would
-need, writes the page with ``placer export``, and has Chromium (Debian's package) photograph it.
+Places the model of ``examples/demo.py`` on two GPUs whose memory is 80% of what one device would
+require, writes the page with ``placer export``, and has Chromium (Debian's package) photograph it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from demo import BATCH_SIZE, CAP_SHARE, build_model, placer, placer_json
+from demo import BATCH_SIZE, CAP_SHARE, build_model, placer, placer_json, step_need
 
 SIZE = (1240, 2060)
 
@@ -29,8 +29,8 @@ def make_picture(directory: Path, picture: Path) -> Path:
     model, plan, page = (directory / name for name in ("resnet50", "plan.json", "plan.html"))
     if not model.exists():
         build_model(model)
-    batch = ["--batch-size", str(BATCH_SIZE)]
-    cap = int(CAP_SHARE * placer_json("report", model, *batch)["memory"]["peak_bytes"])
+    batch = ["--batch-size", str(BATCH_SIZE), "--red-zones", "off"]
+    cap = int(CAP_SHARE * step_need(placer_json("report", model, *batch)))
     caps = ["--devices", "2xT4", "--max-memory", f"GPU:0={cap},GPU:1={cap}"]
     placer("place", model, *batch, *caps, "-o", plan, "--force")
     placer("export", plan, "--to", "html", "-o", page, "--force")

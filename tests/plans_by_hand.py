@@ -79,6 +79,8 @@ def small_plan(**changes: Any) -> Plan:
             transfer_bytes=3 * MIB + 1024,
             transfer_count=2,
             fetch_bytes=128,
+            sent_bytes=3 * MIB + 1024 + 128,
+            messages=4,
             step_seconds=0.0041,
             bottleneck_seconds=0.002,
             critical_path_seconds=0.004,

@@ -38,6 +38,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     help_text = "folder or file of the placed program; its plan goes to OUT.plan.json"
     options.add_output(group, help_text, required=False, name="OUT")
+    group.add_argument("--dry-run", action="store_true", help="show the table and write nothing")
     options.add_verbosity(group)
     parser.set_defaults(run=run, objective="transfer")  # each way has an objective of its own
 
@@ -50,6 +51,8 @@ def run(arguments: argparse.Namespace) -> None:
     pipeline raises.
     """
     plan_file = f"{arguments.output}.plan.json"
+    if arguments.dry_run:
+        arguments.output = None
     if arguments.output:
         check_writable(arguments.output, force=arguments.force, may_be_folder=True)
         check_writable(plan_file, force=arguments.force)

@@ -19,6 +19,7 @@ from placer.commands import options
 from placer.errors import GateError, UsageError
 from placer.plan.plan import Plan
 from placer.plan.rows import GateVerdict
+from placer.problem.device_peaks import required_bytes
 
 if TYPE_CHECKING:
     from placer.application.verifying.verification_result import Verification
@@ -62,7 +63,8 @@ def read_gates(arguments: argparse.Namespace) -> Gates:
         limits = parse_limits(rows, [device.name for device in cluster.devices])
     if not shares and not arguments.baseline:
         return Gates(limits, None, 0.0, arguments.fail_on)
-    return Gates(limits, *_read_baseline(arguments.baseline, shares), arguments.fail_on)
+    baseline, share = _read_baseline(arguments.baseline, shares)
+    return Gates(limits, baseline, share, arguments.fail_on)
 
 
 def parse_limits(rows: Iterable[str], names: Sequence[str]) -> dict[str, int]:
@@ -108,6 +110,20 @@ def _read_baseline(path: str | None, shares: Sequence[str]) -> tuple[Plan, float
     return baseline, share
 
 
+def require_like(baseline: Plan, plan: Plan | None, path: str) -> None:
+    """Raises ``UsageError`` if the ``baseline`` in the file ``path`` is of another batch, of other
+    devices or of other limits than ``plan``: its figures say nothing about this one."""
+    from placer.questions.difference import unlike_requests
+
+    unlike = () if plan is None else tuple(unlike_requests(baseline, plan))
+    if unlike:
+        differing = "; ".join(f"{what} {then}, here {now}" for what, then, now in unlike)
+        raise UsageError(
+            f"--baseline {path} was made for another request: {differing}.  Ask for the same, or "
+            "make the baseline again"
+        )
+
+
 def predict_baseline(
     arguments: argparse.Namespace, wanted: Mapping[str, Any], baseline: Plan
 ) -> Plan | None:
@@ -126,7 +142,7 @@ def judge(
 ) -> GateVerdict:
     """The verdict on a plan and on what was found on the way; ``codes`` counts warnings by code,
     ``predicted_now`` gives the baseline with what its placement takes now, if there is that."""
-    failures, notes = check_findings(gates.findings, unmodelled, codes), []
+    failures, notes = check_findings(gates.findings, unmodelled, codes, plan), []
     if plan is not None and not plan.fits:
         failures.append("no placement keeps the caps")
     elif plan is not None:
@@ -148,11 +164,14 @@ def check_as_it_is(limits: Mapping[str, int], found: Report) -> list[str]:
     unused = found.loading.unused_bytes if found.loading else 0
     if len(accelerators) != 1 or not unused:
         return []
-    name, peak = accelerators[0], found.memory.high_bytes
-    if name not in limits or peak <= limits[name]:
+    name, memory = accelerators[0], found.memory
+    if name not in limits:
+        return []
+    required = required_bytes(memory.high_bytes, memory.need_high_bytes, limits[name])
+    if required <= limits[name]:
         return []
     return [
-        f"{name} is predicted to peak at {format_bytes(peak)} if the model is loaded as it is "
+        f"{name} requires {format_bytes(required)} if the model is loaded as it is "
         f"({format_bytes(unused)} of variables that are not used), the limit is "
         f"{format_bytes(limits[name])}; placer apply puts those on the host"
     ]
@@ -162,17 +181,18 @@ def check_plan(plan: Plan, gates: Gates) -> list[str]:
     """Returns a sentence for each figure above its limit, or too far above the baseline."""
     limits, before, share = gates.limits, gates.baseline, gates.share
     over = [
-        f"{name} is predicted to peak at {format_bytes(peak)}, "
-        f"the limit is {format_bytes(limits[name])}"
-        for name, peak in plan.peak_bytes.items()
-        if name in limits and peak > limits[name]
+        f"{row.name} requires {format_bytes(required)}, {format_bytes(required - limit)} more than "
+        f"the limit of {format_bytes(limit)}"
+        for row in plan.devices
+        if (limit := limits.get(row.name)) is not None
+        and (required := row.required_under(limit) or 0) > limit
     ]
     if before is None or not plan.placement:
         return over
     then, now = before.metrics, plan.metrics
     figures: list[tuple[str, float | None, float | None, Callable[..., str]]] = [
-        *((name, known, peak, _bytes) for name, known, peak in _ranked_peaks(before, plan)),
-        ("the transfer", then.transfer_bytes, now.transfer_bytes, _bytes),
+        *((name, known, size, _bytes) for name, known, size in _ranked_sizes(before, plan)),
+        ("what a step sends", then.sent_bytes, now.sent_bytes, _bytes),
         ("the predicted step", then.step_seconds, now.step_seconds, _seconds),
     ]
     return over + [
@@ -182,25 +202,24 @@ def check_plan(plan: Plan, gates: Gates) -> list[str]:
     ]
 
 
-def _ranked_peaks(before: Plan, after: Plan) -> Iterator[tuple[str, int, int]]:
-    """Yields the bytes of two plans on the fullest device of each kind, on the two fullest, and so
-    on: names do not count, and the more even division is not the worse one."""
-    known, found = _peaks_by_kind(before), _peaks_by_kind(after)
-    for (kind, model), (names, peaks) in found.items():
+def _ranked_sizes(before: Plan, after: Plan) -> Iterator[tuple[str, int, int]]:
+    """Yields the required memory of two plans on the fullest device of each kind, on the two
+    fullest, and so on: names do not count, and the more even division is not the worse one."""
+    known, found = _sizes_by_kind(before), _sizes_by_kind(after)
+    for (kind, model), (names, sizes) in found.items():
         _, then = known.get((kind, model), ((), ()))
-        sums = zip(names, accumulate(then), accumulate(peaks), strict=False)
+        sums = zip(names, accumulate(then), accumulate(sizes), strict=False)
         for count, (name, one, other) in enumerate(sums, start=1):
-            several = f"{count} fullest {model or kind} devices together"
-            label = f"the peak of {name}" if count == 1 else f"the peak of the {several}"
-            yield label, one, other
+            several = f"the {count} fullest {model or kind} devices together"
+            yield f"the required memory of {name if count == 1 else several}", one, other
 
 
-def _peaks_by_kind(plan: Plan) -> dict[tuple[str, str], tuple[Sequence[str], Sequence[int]]]:
-    """Names and peaks of the devices of each type and model, the fullest first."""
+def _sizes_by_kind(plan: Plan) -> dict[tuple[str, str], tuple[Sequence[str], Sequence[int]]]:
+    """Names and required memory of the devices of each type and model, the fullest first."""
     kinds: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for row in plan.devices:
-        if row.peak_memory_bytes is not None:
-            kinds.setdefault((row.type, row.model), []).append((row.peak_memory_bytes, row.name))
+        if row.required_bytes is not None:
+            kinds.setdefault((row.type, row.model), []).append((row.required_bytes, row.name))
     ranked = {kind: sorted(rows, key=lambda row: -row[0]) for kind, rows in kinds.items()}
     return {kind: ([n for _, n in rows], [p for p, _ in rows]) for kind, rows in ranked.items()}
 
@@ -214,10 +233,19 @@ def _seconds(seconds: float) -> str:
 
 
 def check_findings(
-    gates: Sequence[str], unmodelled: Mapping[str, int], codes: Mapping[str, int]
+    gates: Sequence[str],
+    unmodelled: Mapping[str, int],
+    codes: Mapping[str, int],
+    plan: Plan | None = None,
 ) -> list[str]:
     """Returns a sentence for each finding of ``--fail-on``; ``codes`` counts warnings by code."""
     found = []
+    for row in plan.devices if plan and "offload" in gates else ():
+        if row.spilled_bytes:
+            size = format_bytes(row.spilled_bytes)
+            found.append(f"{size} that an accelerator could hold are offloaded to {row.name}")
+    if "offload" in gates and not found and codes.get("all_on_host"):
+        found.append("everything is offloaded to the host")
     if "unmodelled" in gates and unmodelled:
         found.append(f"{sum(unmodelled.values()):,} ops are unmodelled: {', '.join(unmodelled)}")
     if "unknown-shape" in gates and codes.get("unknown_shape"):

@@ -12,7 +12,7 @@ from placer.graph.program_source import Access
 FORMATS = ("text", "json")
 TABLE_FORMATS = ("text", "json", "csv", "markdown")
 PAGE_FORMATS = (*TABLE_FORMATS, "html")
-GATES = ("fallback", "unmodelled", "unknown-shape")
+GATES = ("fallback", "unmodelled", "unknown-shape", "offload")
 
 _TABLE = """
 --tag-set TAGS        MetaGraph of a SavedModel: serve,gpu
@@ -44,7 +44,8 @@ _TABLE = """
 --reserve 1GiB+10%    memory kept free on each accelerator
 --objective {transfer,step-time,throughput}  what is least: bytes sent, seconds of a step, or the
                       busiest device's (transfer)
---spill {auto,never}  may ops be on the host that an accelerator could run (auto)
+--spill auto|never    may ops be on the host that an accelerator could run (auto; never where the
+                      largest batch or the fewest micro-batches are asked for)
 --pin GLOB=GPU:0 *    op names that sit on a device (repeatable)
 --pin-type GLOB=GPU:0 *  op types that sit on a device (repeatable)
 --keep-together GLOB *  ops that share one device (repeatable)
@@ -69,8 +70,8 @@ _TABLE = """
 --margin SHARE        ways whose steps are within it of the fastest are equal (0.1)
 --inexact             parts of the batch may have batch statistics of their own
 
---fail-over GPU:0=9GiB,... *  fail if the predicted peak of a device is higher; +5%% with
-                      --baseline: if a peak, the transfer or the step is that much more than there
+--fail-over GPU:0=9GiB,... *  fail if a device requires more memory; +5%% with --baseline: if the
+                      required memory, what a step sends or its time is that much more than there
 --baseline PLAN       the plan that --fail-over +5%% is about
 --fallback {soft,strict}  may TensorFlow move an op whose device has no kernel for it (soft);
                       strict ends with exit code 8 where one is
@@ -195,7 +196,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
 def add_placement_options(group: argparse._ActionsContainer, seconds: float, limited: str) -> None:
     """Adds what a placement must respect, and how long to search: ``seconds``, ``limited`` says of
     what."""
-    add(group, "--spill")
+    add(group, "--spill", choices=("auto", "never"))
     add(group, "--pin", "--pin-type", type=option_values.pin)
     add(group, "--keep-together", "--clear-devices", "--colocate-gradients", "--keep-colocation")
     add_time_limit(group, seconds, limited)
@@ -369,9 +370,10 @@ def device_options(arguments: argparse.Namespace) -> dict[str, str | None]:
 
 def search_options(arguments: argparse.Namespace) -> dict[str, object]:
     """The options of :func:`add_search_options` as the pipeline names them."""
+    spill = {"spill": arguments.spill} if arguments.spill else {}
     return {
+        **spill,
         "objective": arguments.objective,
-        "spill": arguments.spill,
         "pins": option_values.unique(arguments.pin, "--pin"),
         "pin_types": option_values.unique(arguments.pin_type, "--pin-type"),
         "keep_together": tuple(arguments.keep_together),

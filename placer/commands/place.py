@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -51,6 +52,13 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.extraction.process.child_process import start_ahead
 
     require_writable(arguments)
+    if (arguments.output or "").lower().endswith((".html", ".htm")):
+        plan = os.path.splitext(arguments.output)[0] + ".json"
+        raise UsageError(
+            f"-o {arguments.output}: place writes the plan, which is JSON.  For the page: placer "
+            f"place {arguments.model} ... -o {plan}, then placer export {plan} --to html -o "
+            f"{arguments.output}"
+        )
     if arguments.fit is not None and not arguments.fit.strip():
         raise UsageError("--fit is empty; give some of release, order, recompute, swap, or auto")
     if arguments.optimised:
@@ -75,13 +83,16 @@ def run(arguments: argparse.Namespace) -> None:
     }
     with progress(f"placing {arguments.model}", arguments):
         plan = place(arguments.model, arguments.devices, **wanted)
+        if limits.baseline:
+            gates.require_like(limits.baseline, plan, arguments.baseline)
         if limits.are_asked:
             codes = gates.count_codes(plan)
             again = partial(gates.predict_baseline, arguments, wanted)
             plan = replace(plan, gate=gates.judge(limits, plan, plan.unmodelled, codes, again))
     if arguments.output:
         plan.save(arguments.output, force=arguments.force)
-    show_saved(plan, arguments, "Plan")
+    following = f"placer apply {arguments.model} {arguments.output} -o PLACED" if plan.fits else ""
+    show_saved(plan, arguments, "Plan", following)
     if arguments.verbose:
         sys.stderr.write(stages_text(plan.solver))
     require_placement(plan)

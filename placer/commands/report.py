@@ -56,6 +56,8 @@ def run(arguments: argparse.Namespace) -> None:
     with progress(f"analysing {arguments.model}", arguments):
         wanted = options.all_options(arguments)
         found = report(arguments.model, arguments.devices, **wanted)
+        if asked.baseline:
+            gates.require_like(asked.baseline, found.plan, arguments.baseline)
         if asked.are_asked:
             codes = gates.count_codes(found.plan)
             codes["unknown_shape"] = len(found.unknown_shapes)
@@ -95,5 +97,6 @@ def _require_devices(arguments: argparse.Namespace) -> None:
     for flag in flags:
         if getattr(arguments, flag) and not arguments.devices:
             raise UsageError(f"--{flag.replace('_', '-')} needs --devices, such as 2xA100-40GB")
-    if "fallback" in arguments.fail_on and not arguments.devices:
-        raise UsageError("--fail-on fallback needs --devices, such as 2xA100-40GB")
+    for gate in {"fallback", "offload"}.intersection(arguments.fail_on):
+        if not arguments.devices:
+            raise UsageError(f"--fail-on {gate} needs --devices, such as 2xA100-40GB")

@@ -70,13 +70,15 @@ def show(found: Any, arguments: argparse.Namespace) -> None:
     emit(render_result(found, arguments.format, **shape), arguments)
 
 
-def show_saved(found: Any, arguments: argparse.Namespace, what: str) -> None:
-    """Writes a result to stdout, and under the text where the file is that holds ``what``."""
+def show_saved(found: Any, arguments: argparse.Namespace, what: str, following: str = "") -> None:
+    """Writes a result to stdout, and under the text where the file is that holds ``what``, with the
+    command that may follow."""
     from placer.rendering.results import render_result
 
     sys.stdout.write(render_result(found, arguments.format, **style()))
     if arguments.output and arguments.format == "text":
-        sys.stdout.write(f"\n{what} written to {arguments.output}\n")
+        then = f". Next: {following}" if following else ""
+        sys.stdout.write(f"\n{what} written to {arguments.output}{then}\n")
 
 
 def emit(text: str, arguments: argparse.Namespace) -> None:

@@ -53,7 +53,7 @@ _DEEPEST_SCOPE = 6
 def analyse(workload: Workload, together: PredictedPlacement) -> Report:
     """The report on a workload; ``together`` predicts everything on one device."""
     graph, costs, extraction = workload.graph, workload.costs, workload.extraction
-    memory = _memory_facts(extraction, costs, together.metrics)
+    memory = _memory_facts(workload, together.metrics)
     red_zones = has_red_zones(extraction, workload.wanted)
     return Report(
         model=_model_facts(extraction, costs),
@@ -137,11 +137,9 @@ def _parameter_bytes(extraction: Extraction, costs: Mapping[str, OpCost]) -> dic
     return dict(sums.most_common())
 
 
-def _memory_facts(
-    extraction: Extraction, costs: Mapping[str, OpCost], metrics: Metrics
-) -> MemoryFacts:
+def _memory_facts(workload: Workload, metrics: Metrics) -> MemoryFacts:
+    extraction, costs = workload.extraction, dict(workload.costs)
     graph, held = extraction.graph, extraction.stored.held_bytes
-    costs = dict(costs)
     for op, size in held.items():
         if op in costs:
             found = costs[op]
@@ -176,6 +174,7 @@ def _memory_facts(
         largest_at_peak=tuple(largest[:HOTSPOT_COUNT]),
         widest_op=widest,
         widest_op_bytes=widest_bytes,
+        usable_bytes=workload.cluster.device(timeline.device).usable_bytes,
         **_need_facts(metrics.needs.get(timeline.device)),
     )
 

@@ -15,7 +15,14 @@ from placer.pipeline.preparation import decide, needs_trials, place_in_parts, pr
 from placer.pipeline.workload import Workload, read_workload
 from placer.plan.plan import Plan
 from placer.plan.report import Report
-from placer.plan.request import Keywords, Options, describe_request, read_options, takes_options
+from placer.plan.request import (
+    NEVER,
+    Keywords,
+    Options,
+    describe_request,
+    read_options,
+    takes_options,
+)
 from placer.plan.rows import PlanWarning
 from placer.processes import collection_paused
 from placer.solving.process import clock
@@ -42,6 +49,8 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
     read, :class:`ShapeError` when too many shapes stay unknown.
     """
+    if options.get("strategy"):  # parts are asked of the accelerators, unless it is said otherwise
+        options = {"spill": NEVER, **options}
     wanted = decide(source, devices, read_options(options))
     if needs_trials(wanted):
         return place_in_parts(source, devices, wanted)

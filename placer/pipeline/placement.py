@@ -13,7 +13,6 @@ from placer.pipeline.solved_plan import assemble_plan, fitted_plan
 from placer.pipeline.stored_bytes import idle_bytes
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
-from placer.prediction.metrics import over_caps
 from placer.solving.process import clock
 from placer.solving.solution import Solution, Status
 
@@ -46,9 +45,9 @@ def place_first_choices(workload: Workload) -> Plan:
     formulation = formulate(workload)
     predicted = predict_placement(workload, formulation.constraints.first_choice)
     devices = {device.name: number for number, device in enumerate(workload.cluster.devices)}
-    peaks = {name: peak.high_bytes for name, peak in predicted.metrics.peaks.items()}
+    is_over = predicted.metrics.over_caps(workload.cluster.caps)
     solution = Solution(
-        status=Status.UNKNOWN if over_caps(peaks, workload.cluster.caps) else Status.FEASIBLE,
+        status=Status.UNKNOWN if is_over else Status.FEASIBLE,
         device_of=tuple(devices[predicted.placement[op]] for op in formulation.problem.op_names),
     )
     return assemble_plan(formulation, solution, predicted)

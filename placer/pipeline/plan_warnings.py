@@ -102,16 +102,15 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
 
 def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
     """Devices that need more than they may hand out."""
-    for device in cluster.devices:
-        found = metrics.needs[device.name]
-        if found.need.high_bytes <= device.usable_bytes:
-            continue
+    for name in metrics.over_caps(cluster.caps):
+        device, found = cluster.device(name), metrics.needs[name]
         why = f"padding and gaps (allocator: {found.allocator})"
         message = (
-            f"{device.name} is predicted to need {format_bytes(found.need.high_bytes)} with "
-            f"{why if found.allocator else 'ops that run at once'}, above its cap of "
-            f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out "
-            f"of memory; --max-memory or --reserve leaves more"
+            f"{device.name} requires {format_bytes(found.need.high_bytes)} with "
+            f"{why if found.allocator else 'ops that run at once'}, "
+            f"{format_bytes(found.need.high_bytes - device.usable_bytes)} more than its limit of "
+            f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out of "
+            f"memory; --max-memory or --reserve leaves more"
         )
         parts = found.parts
         if parts and max(parts.loading_bytes, parts.later_steps_bytes) <= device.usable_bytes:

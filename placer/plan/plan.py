@@ -28,7 +28,6 @@ from placer.plan.rows import (
 from placer.plan.schemas import read_kept, require_fit
 from placer.prediction.metrics import over_caps
 from placer.problem.conflict import Conflict
-from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,15 +102,10 @@ class Plan(Page):
 
     @property
     def need_bytes(self) -> dict[str, int]:
-        """The bytes that are held against the caps, by device: the highest predicted peak, or what
-        the allocator needs to serve it where that is more (not below the least limit that
-        TensorFlow takes)."""
-        needs = {
-            device.name: device.need_bytes or 0
-            for device in self.devices
-            if device.usable_bytes >= LEAST_LIMIT_BYTES
-        }
-        return {name: max(peak, needs.get(name, 0)) for name, peak in self.peak_bytes.items()}
+        """The bytes that are held against the caps, by device (``required_bytes`` of its rows);
+        empty where nothing is placed."""
+        required = {device.name: device.required_bytes for device in self.devices}
+        return {name: size for name, size in required.items() if size is not None}
 
     @property
     def over_bytes(self) -> dict[str, int]:
@@ -178,7 +172,7 @@ class Plan(Page):
 
     def __repr__(self) -> str:
         """One line; :meth:`summary` has the rest."""
-        figures = f"{len(self.placement)} ops, {self.metrics.transfer_bytes} bytes transferred"
+        figures = f"{len(self.placement)} ops, {self.metrics.sent_bytes} bytes sent a step"
         return f"<Plan {self.solver.status}: {figures if self.placement else 'no placement'}>"
 
     def to_json(self) -> str:
@@ -206,7 +200,7 @@ class Plan(Page):
         data = _parse(text, source)
         _check_schema(data, source)
         del data["schema"]
-        data["metrics"] = PlanMetrics.read(data["metrics"])
+        data["metrics"] = PlanMetrics.read(data["metrics"]).with_sent()
         stages = tuple(SolverStage.read(row) for row in data["solver"].get("stages", ()))
         data["solver"] = SolverAnswer.read({**data["solver"], "stages": stages})
         data["devices"] = tuple(PlannedDevice.read(row) for row in data["devices"])

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from cost_models.byte_sizes import AMPLE_BYTES
 from cost_models.op_info import Shape
 from placer.plan.loading_facts import LoadingFacts
 from placer.plan.plan import Plan
 from placer.plan.results import Page
 from placer.plan.rows import GateVerdict
 from placer.prediction.metrics import LiveBuffer
+from placer.problem.device_peaks import required_bytes
 
 if TYPE_CHECKING:
     from placer.prediction.predicted_step import PredictedStep
@@ -99,10 +101,12 @@ class MemoryFacts:
     ``needs``, ``need_peak_op`` and ``red_zones`` are those of a plan's device, where it is a GPU.
     ``with_workspace_bytes`` are in use at most where libraries get the workspaces that they do
     without if need be (cuDNN's), which is no part of the need.
+    ``required_bytes`` is what has to be within ``usable_bytes`` of that device, as in a plan.
     ``widest_op`` reads and writes the most at once (``widest_op_bytes``): a device with less
     memory cannot run it.
     """
 
+    IN_JSON: ClassVar = ("required_bytes",)
     weight_bytes: int
     constant_bytes: int
     peak_bytes: int
@@ -127,6 +131,12 @@ class MemoryFacts:
     need_peak_op: str = ""
     red_zones: bool | None = None
     with_workspace_bytes: int = 0
+    usable_bytes: int = AMPLE_BYTES
+
+    @property
+    def required_bytes(self) -> int:
+        """What a cap has to hold, as in a plan."""
+        return required_bytes(self.high_bytes, self.need_high_bytes, self.usable_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

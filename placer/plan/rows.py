@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, Self
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
+
+from placer.problem.device_peaks import required_bytes
 
 
 class Row:
-    """A record whose fields may have other keys in ``plan.json``."""
+    """A record whose fields may have other keys in ``plan.json``, which has the properties
+    ``IN_JSON``, too."""
 
     __slots__ = ()
+    IN_JSON: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> Self:
@@ -21,7 +26,8 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``plan.json`` holds."""
-        return {key_of(item): getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+        own = {key_of(item): getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+        return own | {name: getattr(self, name) for name in self.IN_JSON}
 
 
 def key_of(item: Field[Any]) -> str:
@@ -33,16 +39,17 @@ def key_of(item: Field[Any]) -> str:
 class PlannedDevice(Row):
     """A device and what it holds.
 
-    ``peak_memory_bytes`` is the highest over the orders that a step may run in, for which caps
-    hold; ``peak_expected_bytes`` the median, ``peak_low_bytes`` the lowest.  ``need_bytes`` is the
-    least limit under which TensorFlow's allocator serves all of them, likewise with
-    ``need_expected_bytes`` and ``need_low_bytes``; without a limit it has ``in_use_peak_bytes`` in
-    use at most, whole chunks counted, ``in_use_with_workspace_bytes`` (expected) where libraries
-    get the workspaces that they do without if need be (cuDNN's), ``in_use_expected_bytes`` where
-    not.  ``allocator`` is ``growth`` or ``one region``, ``None`` of a CPU, which needs what lives
-    at once.  Of a GPU ``needs`` has the parts: the
-    least limits that serve ``loading`` (or building), the ``first_step``, in which convolutions are
-    tuned, and ``later_steps``; ``workspace`` is what libraries cannot do without, 0 of cuDNN.
+    ``required_bytes`` is held against ``usable_bytes``, and is what every screen calls required
+    (:func:`~placer.problem.device_peaks.required_bytes`).  ``peak_memory_bytes`` is the highest
+    over the orders that a step may run in, ``peak_expected_bytes`` the median, ``peak_low_bytes``
+    the lowest.  ``need_bytes`` is the least limit under which TensorFlow's allocator serves all of
+    them, likewise with ``need_expected_bytes`` and ``need_low_bytes``; without a limit it has
+    ``in_use_peak_bytes`` in use at most, whole chunks counted, ``in_use_with_workspace_bytes``
+    (expected) where libraries get the workspaces that they do without if need be (cuDNN's),
+    ``in_use_expected_bytes`` where not.  ``allocator`` is ``growth`` or ``one region``, ``None`` of
+    a CPU, which needs what lives at once.  Of a GPU ``needs`` has the parts: the least limits that
+    serve ``loading`` (or building), the ``first_step``, in which convolutions are tuned, and
+    ``later_steps``; ``workspace`` is what libraries cannot do without, 0 of cuDNN.
     ``need_peak_op`` asks when the need peaks, empty while loading.  All of that with ``red_zones``,
     or, where that is false, with ``TF_DISABLE_RZ_CHECK=1``.
 
@@ -51,6 +58,7 @@ class PlannedDevice(Row):
     ``card_usable_bytes``.  All other figures but the caps are ``None`` where nothing is placed.
     """
 
+    IN_JSON: ClassVar = ("required_bytes",)
     name: str
     type: str
     model: str
@@ -76,6 +84,25 @@ class PlannedDevice(Row):
     red_zones: bool | None = None
     spilled_bytes: int | None = None
     busy_seconds: float | None = None
+
+    @property
+    def required_bytes(self) -> int | None:
+        """The memory that it requires; ``None`` where nothing is placed."""
+        return self.required_under(self.usable_bytes)
+
+    def required_under(self, limit_bytes: int) -> int | None:
+        """The memory that it requires, held against another limit."""
+        if self.peak_memory_bytes is None:
+            return None
+        return required_bytes(self.peak_memory_bytes, self.need_bytes, limit_bytes)
+
+
+def device_words(devices: Iterable[PlannedDevice]) -> str:
+    """Returns the accelerators by model, ``"2x T4"``, or the CPUs where there are none."""
+    rows = tuple(devices)
+    accelerators = [row for row in rows if row.type != "CPU"]
+    counts = Counter(row.model or row.type for row in accelerators or rows)
+    return ", ".join(f"{count}x {kind}" for kind, count in counts.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +140,12 @@ class PlanMetrics(Row):
     step_seconds: float | None = None
     transfer_bytes: int | None = None
     transfer_count: int | None = None
+
+    def with_sent(self) -> Self:
+        """The metrics of a plan that was kept before ``sent_bytes`` was."""
+        if self.sent_bytes is not None or self.transfer_bytes is None:
+            return self
+        return replace(self, sent_bytes=self.transfer_bytes + (self.fetch_bytes or 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

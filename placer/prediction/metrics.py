@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placer.graph.name_scopes import sum_by_scope
-from placer.problem.device_peaks import LEAST_LIMIT_BYTES
+from placer.problem.device_peaks import required_bytes
 
 GROWTH, ONE_REGION = "growth", "one region"
 """How an allocator takes memory: bit by bit, or all that it may at once."""
@@ -177,13 +177,13 @@ class Metrics:
     collective_bytes: int = 0
 
     def taken_bytes(self, caps: Mapping[str, int]) -> dict[str, int]:
-        """The bytes that are held against ``caps``: the highest peak, or the need where that is
-        more (not below the least limit that TensorFlow takes)."""
-        taken = {name: self.peaks[name].high_bytes for name in caps}
-        for name, found in self.needs.items():
-            if caps.get(name, 0) >= LEAST_LIMIT_BYTES:
-                taken[name] = max(taken[name], found.need.high_bytes)
-        return taken
+        """The bytes that are held against ``caps``, by device
+        (:func:`~placer.problem.device_peaks.required_bytes`)."""
+        needs = {name: found.need.high_bytes for name, found in self.needs.items()}
+        return {
+            name: required_bytes(self.peaks[name].high_bytes, needs.get(name), cap)
+            for name, cap in caps.items()
+        }
 
     def over_caps(self, caps: Mapping[str, int]) -> dict[str, int]:
         """The bytes by which devices exceed their caps, of those that do."""

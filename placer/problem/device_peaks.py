@@ -11,6 +11,16 @@ LEAST_LIMIT_BYTES = MEBIBYTE
 """TensorFlow is told limits in MiB: a cap below one is no allocator's, and holds for peaks."""
 
 
+def required_bytes(peak_bytes: int, need_bytes: int | None, usable_bytes: int) -> int:
+    """The memory that a device requires, which caps, gates and screens hold against
+    ``usable_bytes`` (the cap less its reserve).
+
+    It is the highest need of the allocator over the orders of a step, and never less than the
+    highest peak; where no allocator is given so little, it is the peak.
+    """
+    return max(peak_bytes, (need_bytes or 0) if usable_bytes >= LEAST_LIMIT_BYTES else 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePeak:
     """The predicted peak of one device, or what its allocator needs for it, and the moment it

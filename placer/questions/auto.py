@@ -24,7 +24,7 @@ from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
 from placer.plan.results import Drawn, interactive
 from placer.questions.auto_programs import AutoProgram, Built, open_program
-from placer.questions.auto_ways import AS_IT_IS, PARTS, Way, Ways
+from placer.questions.auto_ways import AS_IT_IS, ONE_PLACEMENT, PARTS, Way, Ways
 from placer.strategies.requests import TrainingDivision
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class _Choice:
         return AutoResult(
             model=self.program.whole().extraction.model.copy(),
             name=self.program.name,
-            task=self.program.task,
+            task="training" if self.program.trains else self.program.task,
             aim=self.aim,
             batch_size=self.program.size,
             margin=self.margin,
@@ -234,6 +234,8 @@ class _Choice:
                 row, note=f"does not fit{' (proven)' if proven else ', as far as found'}"
             )
         size, step = self.program.size, built.step_seconds
+        if way.name == ONE_PLACEMENT:
+            row = replace(row, changes=self._moved(built))
         return replace(
             row,
             step_seconds=step,
@@ -241,6 +243,14 @@ class _Choice:
             need_bytes=built.need_bytes,
             over_bytes=built.over_bytes,
         )
+
+    def _moved(self, built: Built) -> str:
+        """Where the ops of one placement are."""
+        used = set(built.plan.placement.values())
+        several = used.intersection(self.ways.cluster.workers)
+        if not several:
+            return f"everything on {', '.join(sorted(used))}"
+        return "ops on several devices" if len(several) > 1 else f"ops on {', '.join(sorted(used))}"
 
     def _is_equal(self, seconds: float, other: float) -> bool:
         """Whether a step of so many ``seconds`` is as good as the ``other``, as far as is known."""

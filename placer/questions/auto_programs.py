@@ -14,6 +14,7 @@ from typing import Any
 
 from cost_models.devices import Cluster
 from placer.errors import NoSolutionError, UsageError
+from placer.graph.passes.roles import find_roles
 from placer.pipeline.fitting import fit_workload
 from placer.pipeline.placement import place_first_choices, place_workload
 from placer.pipeline.predicted_placement import predict_seconds
@@ -50,9 +51,8 @@ class Built:
 
     @property
     def need_bytes(self) -> dict[str, int]:
-        """The bytes that each device's allocator needs, over the orders of a step."""
-        rows = self.plan.devices
-        return {row.name: max(row.need_bytes or 0, row.peak_memory_bytes or 0) for row in rows}
+        """The memory that each device requires."""
+        return self.plan.need_bytes
 
     @property
     def over_bytes(self) -> dict[str, int]:
@@ -96,6 +96,11 @@ class AutoProgram:
     def cluster(self) -> Cluster:
         """The devices."""
         return self.whole().cluster
+
+    @property
+    def trains(self) -> bool:
+        """Whether a step has gradients, of a file too."""
+        return self.task == "training" or bool(self.whole().graph.ask_once(find_roles).gradients)
 
     @property
     def size(self) -> int | None:

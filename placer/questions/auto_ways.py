@@ -37,7 +37,7 @@ from placer.strategies.requests import (
     group_alone,
 )
 
-AS_IT_IS = "as-it-is"
+AS_IT_IS, ONE_PLACEMENT = "as-it-is", "one-placement"
 
 _CLEARLY = 0.97
 """A pipeline of more pieces is tried as long as a step becomes so much shorter."""
@@ -48,7 +48,7 @@ _FEWEST_PER_STAGE = 2
 _MOST_OPS = 20_000
 """Nor are there more ops then: more take minutes to build."""
 
-_ON_ONE = "the whole batch on one accelerator takes as long"
+_ON_ONE = "the work of the whole batch takes one accelerator as long"
 _SHARED = "all accelerators busy all the time take as long"
 PARTS = "its parts launch more ops, which take as long"
 _CHAIN = "its longest chain of ops takes as long"
@@ -130,7 +130,7 @@ class Ways:
             limit=_ON_ONE,
             build=lambda: self.program.place(alone, order="fit", spill="never"),
         )
-        if self.program.task == "training":
+        if self.program.trains:
             yield Way(
                 name="recompute",
                 changes="some tensors computed twice, or on the host meanwhile",
@@ -149,7 +149,7 @@ class Ways:
             shared = self.whole.step_seconds
         limit = _CHAIN if chain > shared else _SHARED if len(self.cluster.workers) > 1 else _ON_ONE
         return Way(
-            name="one-placement",
+            name=ONE_PLACEMENT,
             changes="ops on several devices",
             least_seconds=max(chain, shared),
             limit=limit,
@@ -181,14 +181,14 @@ class Ways:
         Those of which one does not fit alone are not built.  Raises :class:`NoSolutionError` if no
         number fits.
         """
-        alone, pieces = group_alone(self.cluster, [self.fastest]), 2
+        pieces = 2
         while pieces <= min(size, MOST_PARTS):
             piece = self.program.on_one_device(self.fastest, math.ceil(size / pieces))
             if piece.fits:
                 asked = StrategyRequest(kind=MICRO_BATCHES, parts=pieces)
-                found = self.program.divided(asked, alone)
+                found = self.program.divided(asked, self.cluster)
                 if found.fits:
-                    return found
+                    return replace(found, name=str(asked))
             elif any((row.resident_bytes or 0) > row.usable_bytes for row in piece.plan.devices):
                 break
             pieces *= 2

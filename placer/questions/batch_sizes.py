@@ -14,7 +14,7 @@ from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.pipeline import report as report_model
 from placer.pipeline.workload import UNKNOWN_SHARE, read_cluster
 from placer.plan.report import Report
-from placer.plan.request import Keywords, read_options, takes_options
+from placer.plan.request import AUTO, NEVER, Keywords, read_options, takes_options
 from placer.plan.results import Summarised
 
 MAX_TRIALS = 10
@@ -24,11 +24,11 @@ _LARGEST_BATCH = 1 << 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRow:
     """One batch size.  Without devices (or where nothing was placed) the peak is the highest of
-    everything on one device; with them, ``peak_bytes`` are by device, and ``transfer_bytes`` and
-    ``step_seconds`` those of the placement.  ``need_bytes`` are what caps hold for: the peaks, or
-    what allocators need to serve them.  ``flops`` is the work of a step.  Tensors of unknown
-    size (``unknown_tensors``) are not counted: the figures are at least so much.  ``fits`` is
-    ``None`` where they are too many to tell."""
+    everything on one device; with them, ``peak_bytes`` are by device, and ``transfer_bytes``,
+    ``sent_bytes`` and ``step_seconds`` those of the placement.  ``need_bytes`` are the required
+    memory by device.  ``flops`` is the work of a step.  Tensors of unknown size
+    (``unknown_tensors``) are not counted: the figures are at least so much.  ``fits`` is ``None``
+    where they are too many to tell."""
 
     IN_JSON: ClassVar = ("samples_per_second",)
     batch_size: int
@@ -38,6 +38,7 @@ class SweepRow:
     step_seconds: float
     flops: int
     transfer_bytes: int | None = None
+    sent_bytes: int | None = None
     status: str = ""
     unknown_tensors: int = 0
 
@@ -51,7 +52,9 @@ class SweepRow:
 class Sweep(Summarised):
     """The rows, and the largest batch size that fits: ``largest_fitting`` fits (``None``: none was
     found), ``smallest_failing`` is the least that was tried and does not (``None``: all that were
-    tried fit, or it is not known).  ``warnings`` are (code, message) pairs of the first row's
+    tried fit, or it is not known).  ``spill`` says whether ops might be offloaded; where nothing
+    fits without that, ``offloaded_fitting`` is a size that was tried and fits with it.
+    ``warnings`` are (code, message) pairs of the first row's
     report; with ``is_bound`` false the batch size changes nothing."""
 
     SCHEMA: ClassVar = "placer.sweep/1"
@@ -62,6 +65,8 @@ class Sweep(Summarised):
     smallest_failing: int | None
     warnings: tuple[tuple[str, str], ...] = ()
     is_bound: bool = True
+    spill: str = NEVER
+    offloaded_fitting: int | None = None
     reports: tuple[Report, ...] = field(default=(), repr=False, metadata={"in_file": False})
 
 
@@ -76,17 +81,24 @@ def sweep(
 ) -> Sweep:
     """``source`` at each of ``batch_sizes``, and the largest batch size that fits.
 
-    Without ``devices`` that is the one whose highest peak fits the reference device; with them,
-    the one that has a placement.  ``options`` and errors as for
+    Without ``devices`` that is the one whose required memory fits the reference device; with them,
+    the one that has a placement on the accelerators: nothing is offloaded to the host unless that
+    is asked for (``spill="auto"``).  ``options`` and errors as for
     :func:`placer.pipeline.pipeline.report`.
     """
     _require_open_batches(sorted(set(batch_sizes)), options)
+    options = {"spill": NEVER, **options}
     trials = _Trials(source, devices, options)
     rows = [trials.row(size) for size in sorted(set(batch_sizes))]
     warnings = trials.reports[0].warnings
     is_bound = UNBOUND_BATCH not in dict(warnings)
     decided = is_bound and all(row.fits is not None for row in rows)
     fitting, failing = _largest(trials, rows, max_trials if decided else 0)
+    offloaded = None
+    if devices and failing is not None and fitting is None and options["spill"] == NEVER:
+        offloading = _Trials(source, devices, {**options, "spill": AUTO})
+        sizes = (row.batch_size for row in reversed(rows))
+        offloaded = next((size for size in sizes if offloading.row(size).fits), None)
     return Sweep(
         model={"path": trials.reports[0].model.path, "format": trials.reports[0].model.format},
         caps=trials.caps,
@@ -95,6 +107,8 @@ def sweep(
         smallest_failing=failing,
         warnings=warnings,
         is_bound=is_bound,
+        spill=options["spill"],
+        offloaded_fitting=offloaded,
         reports=tuple(trials.reports),
     )
 
@@ -130,7 +144,7 @@ class _Trials:
         found = report_model(self.source, self.devices, **options)
         self.reports.append(found)
         (device, cap), *_ = self.caps.items()
-        need = max(found.memory.high_bytes, found.memory.need_high_bytes)
+        need = found.memory.required_bytes
         alone = SweepRow(
             batch_size=batch_size,
             fits=_fits(found, need, cap),
@@ -149,6 +163,7 @@ class _Trials:
             need_bytes=found.plan.need_bytes,
             step_seconds=found.plan.metrics.step_seconds or 0.0,
             transfer_bytes=found.plan.metrics.transfer_bytes,
+            sent_bytes=found.plan.metrics.sent_bytes,
             status=found.plan.solver.status,
         )
 

@@ -12,10 +12,11 @@ from placer.errors import UsageError
 from placer.fitting.placed_order import FREE
 from placer.graph.op_graph import Op
 from placer.graph.program_source import Bindings, ModelSource
-from placer.pipeline.formulation import formulate
+from placer.pipeline.formulation import Formulation, formulate
 from placer.pipeline.placement import place_workload
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import prepare
+from placer.pipeline.solved_plan import plan_metrics
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.request import DeviceFunction, Keywords, read_options, takes_options
@@ -34,17 +35,17 @@ from placer.solving.solver import solve
 OURS = "placer"
 EXPERT = "expert-annotation"
 
-_IGNORES_CAPS = ("tensorflow-default",)
+DEFAULT = "tensorflow-default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedPlacement:
     """A row: the placement by the solver, a baseline or a device function.
 
-    ``peak_bytes`` are the highest predicted peaks by device, ``over_bytes`` what these, or what the
-    allocators need, exceed the caps by (only devices that do).  ``placement`` gives the device of
-    every op; it is empty, and all figures are ``None``, where there is no placement: ``note`` says
-    why.  ``lower_bound`` is proven for the objective compared (the solver's only).
+    ``peak_bytes`` are the highest predicted peaks by device, ``need_bytes`` the required memory,
+    ``over_bytes`` what that exceeds the caps by (only devices that do).  ``placement`` gives the
+    device of every op; it is empty, and all figures are ``None``, where there is no placement:
+    ``note`` says why.  ``lower_bound`` is proven for the objective compared (the solver's only).
     """
 
     IN_JSON: ClassVar = ("fits",)
@@ -53,9 +54,11 @@ class ComparedPlacement:
     placement: Mapping[str, str] = field(default_factory=dict, metadata={"in_file": False})
     transfer_bytes: int | None = None
     transfer_count: int | None = None
+    sent_bytes: int | None = None
     step_seconds: float | None = None
     bottleneck_seconds: float | None = None
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
+    need_bytes: Mapping[str, int] = field(default_factory=dict)
     over_bytes: Mapping[str, int] = field(default_factory=dict)
     lower_bound: float | None = None
 
@@ -116,7 +119,14 @@ def compare_workload(
         workload.graph, workload.costs, formulation.problem, needs_on=workload.cluster
     )
     names = [n for n in solvers if n != SMALLEST_TABLES or formulation.problem.tables]
-    others = [*(_baseline(name, finder, workload) for name in names), *own]
+    default = _first_choice(formulation)
+    others = [
+        _row(name, default, formulation.problem, workload)
+        if name == DEFAULT
+        else _baseline(name, finder, workload)
+        for name in names
+    ]
+    others += own
     plan = place_workload(workload, formulation if wanted.order == FREE else None)
     return Comparison(
         model=plan.model,
@@ -138,9 +148,11 @@ def _ours(plan: Plan) -> ComparedPlacement:
         placement=plan.placement,
         transfer_bytes=plan.metrics.transfer_bytes,
         transfer_count=plan.metrics.transfer_count,
+        sent_bytes=plan.metrics.sent_bytes,
         step_seconds=plan.metrics.step_seconds,
         bottleneck_seconds=plan.metrics.bottleneck_seconds,
         peak_bytes=plan.peak_bytes,
+        need_bytes=plan.need_bytes,
         over_bytes=plan.over_bytes,
         lower_bound=plan.solver.lower_bound,
     )
@@ -157,8 +169,9 @@ def _own(workload: Workload, functions: Mapping[str, DeviceFunction]) -> list[Co
 def _followed(name: str, function: DeviceFunction, workload: Workload) -> ComparedPlacement:
     """TensorFlow's placement by a device function under soft placement: hints are law."""
     wanted = replace(workload.wanted, device_function=function, keep_colocation=True, order=FREE)
-    problem = formulate(replace(workload, wanted=wanted)).problem
-    device_of = BASELINES["tensorflow-default"](problem)
+    formulation = formulate(replace(workload, wanted=wanted))
+    problem = formulation.problem
+    device_of = _first_choice(formulation)
     asked = [
         (function(op), problem.device_names[d])
         for op, d in zip(workload.graph.ops.values(), device_of, strict=True)
@@ -166,6 +179,14 @@ def _followed(name: str, function: DeviceFunction, workload: Workload) -> Compar
     moved = sum(bool(wish) and not matches(wish, device) for wish, device in asked)
     note = f"{moved:,} ops are not where it asks: no kernel, fed, or colocated" if moved else ""
     return _row(name, device_of, problem, workload, note)
+
+
+def _first_choice(formulation: Formulation) -> tuple[int, ...]:
+    """TensorFlow's placement, as far as a person and the kernels leave it to it: the first
+    accelerator whatever fits, while the problem leaves out what no accelerator can hold."""
+    number = {name: device for device, name in enumerate(formulation.problem.device_names)}
+    choice = formulation.constraints.first_choice
+    return tuple(number[choice[op]] for op in formulation.problem.op_names)
 
 
 def _own_device(op: Op) -> str:
@@ -185,7 +206,7 @@ def _baseline(name: str, finder: StepPeaks, workload: Workload) -> ComparedPlace
                 told = "; ".join(text for _, text in solution.warnings)
                 return ComparedPlacement(name=name, note=told)
             found = _row(name, solution.device_of, problem, workload)
-            if found.fits or name in _IGNORES_CAPS:
+            if found.fits:
                 return found
             found = replace(found, note=f"with less room it {late}")
             parameters = SolverParameters(time_limit_seconds=min(limit, SCHEDULE.baseline_seconds))
@@ -207,15 +228,17 @@ def _row(
     """The predicted figures of a placement."""
     placement = problem.placement(device_of)
     metrics = predict_placement(workload, placement).metrics
-    sent = [t for t in metrics.transfers if t.kind in ("data", "feed")]
+    figures = plan_metrics(metrics)
     return ComparedPlacement(
         name=name,
         note=note,
         placement=placement,
-        transfer_bytes=sum(t.bytes or 0 for t in sent),
-        transfer_count=len(sent),
-        step_seconds=metrics.schedule.step_seconds,
-        bottleneck_seconds=metrics.schedule.bottleneck_seconds,
+        transfer_bytes=figures.transfer_bytes,
+        transfer_count=figures.transfer_count,
+        sent_bytes=figures.sent_bytes,
+        step_seconds=figures.step_seconds,
+        bottleneck_seconds=figures.bottleneck_seconds,
         peak_bytes={name: metrics.peaks[name].high_bytes for name in problem.device_names},
+        need_bytes=metrics.taken_bytes(workload.cluster.caps),
         over_bytes=metrics.over_caps(workload.cluster.caps),
     )

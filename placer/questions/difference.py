@@ -15,6 +15,7 @@ from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
 from placer.plan.results import Summarised
+from placer.plan.rows import device_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,8 @@ class Difference(Summarised):
     ``moved`` are (op or variable, device before, device after) of plans; ``only_before`` and
     ``only_after`` what one of the two lacks: transfers ("tensor from -> to") of plans, ops of
     models; ``changed`` are ops of models that are in both with other attributes, types or inputs.
-    ``same_graph`` says whether the fingerprints agree.
+    ``same_graph`` says whether the fingerprints agree, ``asked`` what two plans were asked for if
+    it differs: (what, before, after).
     """
 
     before: str = field(default="before", metadata={"in_file": False})
@@ -52,11 +54,12 @@ class Difference(Summarised):
     only_before: tuple[str, ...] = ()
     only_after: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    asked: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no difference."""
-        lists = (self.moved, self.only_before, self.only_after, self.changed)
+        lists = (self.asked, self.moved, self.only_before, self.only_after, self.changed)
         return not any(lists) and all(not change.difference for change in self.figures)
 
 
@@ -75,7 +78,29 @@ def diff_plans(before: Plan, after: Plan) -> Difference:
         moved=tuple(_moved(before.placement, after.placement)),
         only_before=tuple(row for row in rows_before if row not in rows_after),
         only_after=tuple(row for row in rows_after if row not in rows_before),
+        asked=tuple(unlike_requests(before, after)),
     )
+
+
+def unlike_requests(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
+    """Yields batch, devices and limits where two plans were asked for others: (what, before,
+    after).  Names of devices do not count; neither does the memory of a host that nobody said."""
+    first, last = _asked(before), _asked(after)
+    for what, known in first.items():
+        if known != last[what]:
+            yield what, known, last[what]
+
+
+def _asked(plan: Plan) -> dict[str, str]:
+    said = f"{plan.request.get('devices', '')},{plan.request.get('max_memory', '')}".upper()
+    rows = [row for row in plan.devices if row.type != "CPU" or "CPU" in said] or plan.devices
+    limits = sorted(f"{row.model or row.type} {row.usable_bytes:,} B" for row in rows)
+    batch = plan.bindings.get("batch_size")
+    return {
+        "batch": "as in the model" if batch is None else f"{batch:,}",
+        "devices": device_words(rows),
+        "limits": ", ".join(limits),
+    }
 
 
 @takes_options
@@ -97,19 +122,23 @@ def diff_models(before: Any, after: Any, **options: Unpack[Keywords]) -> Differe
 
 
 def _plan_figures(before: Plan, after: Plan) -> Iterator[Change]:
-    units = {"transfer_bytes": "bytes", "fetch_bytes": "bytes", "transfer_count": "count"}
     for key, first in before.metrics.to_json().items():
         last = getattr(after.metrics, key)
         if first is not None or last is not None:
-            yield Change(name=key, unit=units.get(key, "seconds"), before=first, after=last)
-    peaks = [plan.peak_bytes for plan in (before, after)]
-    for device in dict.fromkeys(row.name for plan in (before, after) for row in plan.devices):
-        yield Change(
-            name=f"peak {device}",
-            unit="bytes",
-            before=peaks[0].get(device),
-            after=peaks[1].get(device),
-        )
+            unit = key.rpartition("_")[2]
+            unit = unit if unit in ("bytes", "seconds") else "count"
+            yield Change(name=key, unit=unit, before=first, after=last)
+    sizes = [("required", before.need_bytes, after.need_bytes)]
+    sizes += [("peak", before.peak_bytes, after.peak_bytes)]
+    devices = dict.fromkeys(row.name for plan in (before, after) for row in plan.devices)
+    for what, first, last in sizes:
+        for name in devices:
+            yield Change(
+                name=f"{what} {name}",
+                unit="bytes",
+                before=first.get(name),
+                after=last.get(name),
+            )
 
 
 def _moved(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cost_models.byte_sizes import format_bytes
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.graph.tensor_names import op_of
@@ -39,13 +40,14 @@ class Move:
     """The whole group of an op on another device.
 
     ``refused`` says why it may not be there; otherwise the differences are to the plan, positive
-    where the move costs, and ``over_bytes`` by which predicted peaks would exceed their caps.
+    where the move costs, and ``over_bytes`` by which required memory would exceed the caps.
     ``spills``: the device is a CPU that is open to the op beside those that it would rather use.
     """
 
     device: str
     refused: str = ""
     transfer_bytes: int | None = None
+    sent_bytes: int | None = None
     step_seconds: float | None = None
     over_bytes: Mapping[str, int] = field(default_factory=dict)
     spills: bool = False
@@ -122,6 +124,8 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     moves = tuple(_moves(plan, members.ops, group, constraints, workload))
     full = [move.device for move in moves if move.over_bytes.get(move.device)]
     code, reason, binding = _reason(op, device, group, constraints, full)
+    if code == CHOSEN and len(constraints.group_devices[group]) > 1:
+        reason = _instead(moves) or reason
     readers = set(graph.ops[op].inputs)
     outputs = set(graph.output_names[op])
     apart = (pair for pair in hints_apart(graph, plan.placement) if op in pair)
@@ -225,14 +229,36 @@ def _moves(
             continue
         before = before or predict_placement(workload, plan.placement, with_needs=False).metrics
         moved = {**plan.placement, **dict.fromkeys(members, device.name)}
-        after = predict_placement(workload, moved, with_needs=False).metrics
+        after = predict_placement(workload, moved).metrics
         yield Move(
             device=device.name,
-            transfer_bytes=after.bytes_of("data", "feed") - before.bytes_of("data", "feed"),
+            transfer_bytes=_more(before, after, "data", "feed"),
+            sent_bytes=_more(before, after, "data", "feed", "fetch"),
             step_seconds=after.schedule.step_seconds - before.schedule.step_seconds,
             over_bytes=after.over_caps(workload.cluster.caps),
             spills=not is_free,
         )
+
+
+def _more(before: Metrics, after: Metrics, *kinds: str) -> int:
+    return after.bytes_of(*kinds) - before.bytes_of(*kinds)
+
+
+def _instead(moves: Sequence[Move]) -> str:
+    """What its group would cost on each other device that is open to it."""
+    told = []
+    for move in moves:
+        if move.refused:
+            continue
+        if over := move.over_bytes.get(move.device):
+            told.append(f"{move.device} would require {format_bytes(over)} more than its limit")
+        elif (more := move.sent_bytes or 0) > 0:
+            told.append(f"on {move.device} a step would send {format_bytes(more)} more")
+        elif (longer := move.step_seconds or 0.0) > 0:
+            told.append(f"on {move.device} a step would take {1e3 * longer:.3g} ms longer")
+        else:
+            told.append(f"alone on {move.device} it would cost no more: no better whole was found")
+    return "; ".join(told)
 
 
 def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> str:

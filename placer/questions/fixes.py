@@ -16,7 +16,7 @@ from placer.pipeline.fixes import PlacedFix, placed_fixes, placements_of
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import place_without_advice
 from placer.plan.plan import Plan
-from placer.plan.request import Keywords, read_options, takes_options
+from placer.plan.request import NEVER, Keywords, read_options, takes_options
 from placer.questions.saved_plans import reopen
 from placer.solving.process import clock
 from placer.strategies.requests import fewest_parts
@@ -46,18 +46,20 @@ def find_fixes(
 def fewest_pieces(
     build: Callable[[int], Any], devices: str | Path, *, most: int = 64, **options: Unpack[Keywords]
 ) -> tuple[int, Plan]:
-    """The fewest micro-batches whose predicted peaks fit ``devices``, and the plan for them.
+    """The fewest micro-batches that fit the accelerators of ``devices``, and the plan for them.
 
     ``build`` gives the program for a number of pieces, such as ``lambda n: micro_batches(loss, n,
     optimizer=optimizer).get_concrete_function(*specs)``; ``options`` as for
-    :func:`placer.pipeline.pipeline.place`.  More pieces are taken to need no more memory.
+    :func:`placer.pipeline.pipeline.place`, but that nothing is offloaded to the host unless that is
+    asked for (``spill="auto"``).  More pieces are taken to need no more memory.
 
     Raises :class:`NoSolutionError` if even ``most`` pieces were not found to fit.
     """
-    wanted = read_options(options)
+    wanted = read_options({"spill": NEVER, **options})
     return fewest_parts(
         lambda pieces: place_without_advice(build(pieces), devices, wanted),
         most,
         devices=str(devices),
-        advice="add devices, raise a cap, or allow more pieces (most=)",
+        advice="add devices, raise a limit, or allow more pieces (most=) or offloading "
+        '(spill="auto", not tried)',
     )

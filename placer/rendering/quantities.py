@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from cost_models.byte_sizes import AMPLE_BYTES, three_digits
+from cost_models.byte_sizes import AMPLE_BYTES, rounded, three_digits
 from cost_models.byte_sizes import format_bytes as format_bytes
 
 _CALLS = re.compile(r"^((Stateful)?PartitionedCall(_\d+)?/)+")
@@ -57,13 +57,13 @@ def signed(value: float | None, render: Callable[[Any], str]) -> str:
 
 
 def overruns(over_bytes: Mapping[str, int]) -> list[str]:
-    """``"GPU:0 1.00 GiB over its cap"`` for each device whose peak is."""
-    return [f"{device} {format_bytes(size)} over its cap" for device, size in over_bytes.items()]
+    """``"GPU:0 1.00 GiB over its limit"`` for each device that requires more."""
+    return [f"{device} {format_bytes(size)} over its limit" for device, size in over_bytes.items()]
 
 
 def format_share(part: float, whole: float) -> str:
     """``"12.3%"``: the share of ``part`` in ``whole``, ``"-"`` if there is no whole."""
-    return f"{part / whole:.1%}" if whole > 0 else "-"
+    return f"{rounded(100 * part / whole, 1)}%" if whole > 0 else "-"
 
 
 def format_shape(shape: Sequence[int | None] | None) -> str:
@@ -84,11 +84,12 @@ def format_cap(cap_bytes: int | None) -> str:
     return "as needed" if cap_bytes == AMPLE_BYTES else format_bytes(cap_bytes)
 
 
-def share_of_cap(peak_bytes: int | None, cap_bytes: int) -> str:
-    """The share of a cap that a peak takes, ``"-"`` where nothing was placed or there is no cap."""
-    if cap_bytes == AMPLE_BYTES:
+def share_of_cap(required_bytes: int | None, usable_bytes: int) -> str:
+    """The share of what is usable that is required, ``"-"`` where nothing was placed or there is no
+    limit."""
+    if usable_bytes == AMPLE_BYTES:
         return "-"
-    return known(peak_bytes, lambda peak: format_share(peak, cap_bytes))
+    return known(required_bytes, lambda required: format_share(required, usable_bytes))
 
 
 def shorten(name: str, width: int) -> str:

@@ -135,7 +135,7 @@ def fewest_parts(
     attempt: Callable[[int], Plan],
     most: int = MOST_PARTS,
     devices: str = "the devices",
-    advice: str = "add devices or raise a cap",
+    advice: str = "add devices, raise a limit, or allow offloading with --spill auto (not tried)",
 ) -> tuple[int, Plan]:
     """The fewest parts whose plan fits, and that plan; more parts are taken to need no more memory.
 

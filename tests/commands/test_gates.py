@@ -29,13 +29,13 @@ def test_devices_of_one_kind_are_judged_by_their_sorted_peaks():
     assert over(gpus(250, 133), gpus(133, 250)) == []
     assert over(gpus(250, 0), gpus(130, 125)) == []
     assert over(gpus(200, 0), gpus(0, 250)) == [
-        "the peak of GPU:1 is 250 MiB, in the baseline 200 MiB (more than +5.0%)",
-        "the peak of the 2 fullest GPU devices together is 250 MiB, in the baseline 200 MiB "
-        "(more than +5.0%)",
+        "the required memory of GPU:1 is 250 MiB, in the baseline 200 MiB (more than +5.0%)",
+        "the required memory of the 2 fullest GPU devices together is 250 MiB, in the baseline "
+        "200 MiB (more than +5.0%)",
     ]
     assert over(gpus(250, 0), gpus(250, 100)) == [
-        "the peak of the 2 fullest GPU devices together is 350 MiB, in the baseline 250 MiB "
-        "(more than +5.0%)"
+        "the required memory of the 2 fullest GPU devices together is 350 MiB, in the baseline "
+        "250 MiB (more than +5.0%)"
     ]
 
 
@@ -67,7 +67,7 @@ def test_an_unchanged_model_passes_whatever_the_search_found(saved_model, tmp_pa
     told = json.loads(capsys.readouterr().out)
     assert told["metrics"]["transfer_bytes"] > Plan.load(baseline).metrics.transfer_bytes * 1.05
     assert told["gate"]["passed"] is True
-    assert "the transfer is" in " ".join(told["gate"]["notes"])
+    assert "what a step sends is" in " ".join(told["gate"]["notes"])
     assert Plan.load(other).gate == Plan.from_json(json.dumps(told)).gate
 
 
@@ -80,7 +80,7 @@ def test_the_verdict_is_in_the_markdown_and_in_the_json(saved_model, tmp_path, c
     assert "### Gate\n\n- **verdict**: passed\n" in capsys.readouterr().out
     assert main([*place, "--fail-over", "GPU:*=10KiB", "--format", "markdown"]) == 7
     shown = capsys.readouterr().out
-    assert "- **verdict**: failed\n- **why**: GPU:0 is predicted to peak at" in shown
+    assert "- **verdict**: failed\n- **why**: GPU:0 requires" in shown
     assert main([*place, "--fail-over", "GPU:*=10KiB", "--format", "json"]) == 7
     assert json.loads(capsys.readouterr().out)["gate"]["passed"] is False
     assert main([*place, "--format", "json"]) == 0

@@ -93,13 +93,13 @@ def test_growth_over_a_baseline_trips_the_gate(saved_model, plan_path, tmp_path,
     gate = ["--fail-over", "+5%", "--baseline"]
     assert main(["place", str(saved_model), *CAPS, *gate, str(plan_path)]) == 0
     plan = Plan.load(plan_path)
-    less = replace(plan.metrics, transfer_bytes=plan.metrics.transfer_bytes // 2)
+    less = replace(plan.metrics, sent_bytes=plan.metrics.sent_bytes // 2)
     path = tmp_path / "less.json"
     replace(plan, metrics=less).save(path)
     capsys.readouterr()
     assert main(["place", str(saved_model), *CAPS, *gate, str(path)]) == 7
     assert re.search(
-        r"the transfer is .* in the baseline .* \(more than \+5\.0%\)", capsys.readouterr().err
+        r"what a step sends is .* in the baseline .* \(more than \+5\.0%\)", capsys.readouterr().err
     )
 
 

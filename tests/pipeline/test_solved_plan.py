@@ -12,21 +12,25 @@ from placer.prediction.prediction import predict
 from placer.problem.status import Status
 from placer.solving.solution import Solution
 
+SIZE = 2**20 + 100
+
 
 def _metrics(cluster):
-    """Two tensors of 400 bytes at a time, in chunks of 512."""
-    graph = draw("a -> b -> c", bytes=400)
+    """Two tensors of a MiB and 100 bytes at a time, in chunks of 156 bytes more."""
+    graph = draw("a -> b -> c", bytes=SIZE)
     return predict(graph, draw_costs(graph), dict.fromkeys(graph.ops, "GPU:0"), cluster)
 
 
 def test_a_need_over_a_cap_is_warned_of_where_the_tensors_fit():
-    cluster = parse_cluster("GPU:0:900")
+    cap = 2 * SIZE + 50
+    cluster = parse_cluster(f"GPU:0:{cap}")
     metrics = _metrics(cluster)
-    assert metrics.peaks["GPU:0"].high_bytes < 900 < metrics.needs["GPU:0"].need.high_bytes
+    assert metrics.peaks["GPU:0"].high_bytes < cap < metrics.needs["GPU:0"].need.high_bytes
     ((code, message, _),) = needs_over_caps(cluster, metrics)
     assert code == "need_over_cap"
-    assert "GPU:0 is predicted to need 1.00 KiB" in message
-    assert not list(needs_over_caps(parse_cluster("GPU:0:2000"), metrics))
+    assert "GPU:0 requires 2.00 MiB" in message
+    assert "262 B more than its limit" in message
+    assert not list(needs_over_caps(parse_cluster("GPU:0:3MiB"), metrics))
 
 
 def test_a_placement_whose_need_exceeds_a_cap_is_not_proven_best():
@@ -49,8 +53,9 @@ def test_a_placement_whose_need_exceeds_a_cap_is_not_proven_best():
 
 
 def test_the_rows_of_a_plan_have_peaks_and_needs():
-    found = step_memory(_metrics(parse_cluster("GPU:0:2000")), "GPU:0")
+    found = step_memory(_metrics(parse_cluster("GPU:0:3MiB")), "GPU:0")
     assert found["allocator"] == "one region"
-    assert 800 <= found["peak_memory_bytes"] < 1024 == found["need_expected_bytes"]
+    chunks = 2 * (SIZE + 156)
+    assert 2 * SIZE <= found["peak_memory_bytes"] < chunks == found["need_expected_bytes"]
     assert found["need_low_bytes"] <= found["need_expected_bytes"] <= found["need_bytes"]
-    assert 1024 <= found["in_use_peak_bytes"] <= 1.02 * 1024
+    assert chunks <= found["in_use_peak_bytes"] <= 1.02 * chunks

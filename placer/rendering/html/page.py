@@ -25,9 +25,11 @@ from placer.prediction.predicted_step import PredictedStep
 from placer.problem.conflict import Conflict
 from placer.questions.auto import AutoResult
 from placer.rendering import quantities
+from placer.rendering.answers import plan_answer, report_answer
 from placer.rendering.html.columns import placement_columns, step_columns
 from placer.rendering.json_text import to_json
 from placer.rendering.text import conflict_text
+from placer.rendering.text.auto_text import verdict
 
 _FOLDER = Path(__file__).parent
 _SCRIPTS = (
@@ -61,11 +63,13 @@ def render_page(result: Plan | Report | AutoResult) -> str:
     document = json.loads(to_json(result))
     if isinstance(result, AutoResult):
         step = result.plan.step() if result.plan.step else None
-        return _render({"plan": json.loads(to_json(result.plan)), "auto": document}, step)
+        both = {"plan": json.loads(to_json(result.plan)), "auto": document}
+        return _render(both, step, verdict(result))
     plan = result if isinstance(result, Plan) else result.plan
     source = result if plan is None or plan.step is None else plan
     step = source.step() if source.step else None
-    return _render({"plan": document} if result is plan else document, step)
+    answer = plan_answer(result) if isinstance(result, Plan) else report_answer(result)
+    return _render({"plan": document} if result is plan else document, step, answer)
 
 
 def in_notebook(result: Plan | Report) -> str:
@@ -82,7 +86,7 @@ def in_notebook(result: Plan | Report) -> str:
     )
 
 
-def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
+def _render(document: dict[str, Any], step: PredictedStep | None, answer: str = "") -> str:
     """``document`` is a report as JSON has it, or has a ``plan`` alone."""
     import jinja2
 
@@ -118,6 +122,7 @@ def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
         report=document if "compute" in document else None,
         plan=plan,
         auto=document.get("auto"),
+        answer=answer,
         model=document.get("model") or (plan or {})["model"],
         step=step,
         op_counts=_op_counts(plan, step),
@@ -136,17 +141,18 @@ def json_in_script(value: Any) -> str:
 
 
 def _memory_parts(device: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the parts of a device's need, and its bars in hundredths of what is usable."""
+    """Returns the parts of what a device requires, and its bars in hundredths of the limit."""
     peak, usable = device["peak_memory_bytes"], device["usable_bytes"]
-    need, in_use = device.get("need_bytes"), device.get("in_use_peak_bytes")
+    required, in_use = device["required_bytes"], device.get("in_use_peak_bytes")
     resident = min(device.get("resident_bytes") or 0, peak or 0)
-    in_use = min(max(in_use or 0, peak or 0), need or peak or 0)
-    found: dict[str, Any] = {"need": device.get("allocator") and need}  # a CPU has no chunks
+    in_use = min(max(in_use or 0, peak or 0), required or 0)
+    found: dict[str, Any] = {"need": device.get("allocator") and required}  # a CPU has no chunks
     found["padding"] = max(0, in_use - (peak or 0))
-    found["fragmentation"] = max(0, (need or 0) - in_use)
-    known = peak is not None and usable and usable != AMPLE_BYTES
-    found["share"] = max(need or 0, peak) / usable if known else None
-    ends = [0, resident, peak or 0, max(need or 0, peak or 0)]
+    found["fragmentation"] = max(0, (required or 0) - in_use)
+    known = required is not None and usable and usable != AMPLE_BYTES
+    found["share"] = required / usable if known else None
+    found["share_text"] = quantities.share_of_cap(required, usable)
+    ends = [0, resident, peak or 0, required or 0]
     shares = [min(100.0, 100 * end / usable) if known else 0.0 for end in ends]
     kinds = ("resident", "step", "padding")
     found["bars"] = [

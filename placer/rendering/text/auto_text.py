@@ -10,8 +10,8 @@ from rich.text import Text
 from placer.questions.auto import AutoResult, AutoRow
 from placer.rendering.quantities import format_seconds, share_of_cap
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Facts, model_title
-from placer.rendering.text.plan_text import FORMAT_WORDS
+from placer.rendering.text.layout import Facts, answer_line, model_title
+from placer.rendering.text.plan_text import FORMAT_WORDS, warning_blocks
 
 
 def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
@@ -20,13 +20,13 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
     kind = "Keras model" if found.name else FORMAT_WORDS[found.model["format"]]
     note = f"{kind}: {found.task}{batch}, for {found.aim}"
     blocks: list[RenderableType] = [
+        answer_line(verdict(found)),
         model_title(found.name or found.model["path"], note, width),
-        Text(_verdict(found), style="bold"),
         Facts("Ways", [(row.name, _told(row, found)) for row in found.rows]),
     ]
     if found.advice:
         blocks.append(Facts("Better with", [("", advice) for advice in found.advice]))
-    return blocks
+    return blocks + (warning_blocks(found.plan.warnings) if found.row else [])
 
 
 def auto_csv(found: AutoResult) -> str:
@@ -38,7 +38,8 @@ def auto_csv(found: AutoResult) -> str:
     return to_csv(header, ((*fields(r), *map(r.need_bytes.get, found.caps)) for r in found.rows))
 
 
-def _verdict(found: AutoResult) -> str:
+def verdict(found: AutoResult) -> str:
+    """Returns the choice and its gain in a sentence."""
     row = found.row
     if row is None:
         return "Nothing that was built fits."

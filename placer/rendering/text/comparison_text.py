@@ -12,11 +12,11 @@ from rich.text import Text
 from placer.questions.comparison import ComparedPlacement, Comparison
 from placer.rendering.quantities import format_bytes, format_seconds, known, overruns, share_of_cap
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Facts, Rows, model_title
+from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
 from placer.rendering.text.plan_text import model_line
 
 _FIGURES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
-    "transfer_bytes": ("Transfer", format_bytes),
+    "sent_bytes": ("Sends", format_bytes),
     "step_seconds": ("Step", format_seconds),
     "bottleneck_seconds": ("Busiest", format_seconds),
 }
@@ -25,12 +25,13 @@ _FIGURES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
     """A table with one row per placement, and what the notes say."""
     blocks: list[RenderableType] = [
+        answer_line(_answer(found)),
         model_title(found.model["path"], model_line(found.plan), width),
         _table(found, width),
         Text(
-            "Green, or bold: the best that fits. Busiest: the device with the most work and "
-            "transfers. Peaks are the highest over possible orders, as a share of the cap; what "
-            "fits keeps its caps with the gaps of the allocator, too."
+            "Green, or bold: the best that fits. Sends: data, inputs and outputs of a step. "
+            "Busiest: the device with the most work and transfers. Of devices: the required memory "
+            "as a share of the limit."
         ),
     ]
     notes = [(row.name, Text(_note(row))) for row in found.strategies]
@@ -41,17 +42,42 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
 def comparison_csv(found: Comparison) -> str:
     """One row per placement; bytes and seconds are plain numbers."""
     keys = ("fits", "transfer_bytes", "transfer_count", "step_seconds", "bottleneck_seconds")
+    keys += ("sent_bytes",)
     rows = [
         (
             row.name,
             *(getattr(row, key) for key in keys),
             *map(row.peak_bytes.get, found.caps),
+            *map(row.need_bytes.get, found.caps),
             _note(row),
         )
         for row in found.strategies
     ]
-    peaks = (f"peak_bytes {device}" for device in found.caps)
-    return to_csv(("strategy", *keys, *peaks, "note"), rows)
+    sizes = (f"{key} {device}" for key in ("peak_bytes", "need_bytes") for device in found.caps)
+    return to_csv(("strategy", *keys, *sizes, "note"), rows)
+
+
+def _answer(found: Comparison) -> str:
+    """What the solver's placement costs, and the best of the others that fit."""
+    key = {"transfer": "sent_bytes", "step-time": "step_seconds"}.get(
+        found.objective, "bottleneck_seconds"
+    )
+    _, render = _FIGURES[key]
+    words = {
+        "sent_bytes": "sends {} a step",
+        "step_seconds": "takes {} a step",
+        "bottleneck_seconds": "keeps its busiest device busy for {} a step",
+    }[key]
+    ours, *others = found.strategies
+    own = words.format(render(getattr(ours, key))) if ours.fits else "has no placement that fits"
+    fitting = [row for row in others if row.fits]
+    if not fitting:
+        return f"{ours.name} {own}; none of the {len(others)} others fits."
+    best = min(fitting, key=lambda row: getattr(row, key))
+    return (
+        f"{ours.name} {own}; of the {len(others)} others {len(fitting)} fit, the best of which, "
+        f"{best.name}, {words.format(render(getattr(best, key)))}."
+    )
 
 
 def _table(found: Comparison, width: int) -> RenderableType:
@@ -62,7 +88,7 @@ def _table(found: Comparison, width: int) -> RenderableType:
             row.name,
             "-" if row.transfer_bytes is None else "yes" if row.fits else "no",
             *(known(getattr(row, key), render) for key, (_, render) in _FIGURES.items()),
-            *(share_of_cap(row.peak_bytes.get(device), cap) for device, cap in found.caps.items()),
+            *(share_of_cap(row.need_bytes.get(device), cap) for device, cap in found.caps.items()),
         )
         for row in found.strategies
     ]

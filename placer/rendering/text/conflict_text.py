@@ -33,7 +33,8 @@ def render_conflict(conflict: Conflict, *, is_proven: bool) -> RenderableType:
     ]
     fixes = "\n".join(fix_line(fix) for fix in conflict.fixes)
     title = "Why nothing fits" if is_proven else "Where this placement does not fit"
-    return Facts(title, [*rows, *([("would fit", Text(fixes))] if fixes else [])])
+    label = "would fit" if is_proven else "not tried"
+    return Facts(title, [*rows, *([(label, Text(fixes))] if fixes else [])])
 
 
 def conflict_text(conflict: Conflict) -> str:
@@ -41,6 +42,20 @@ def conflict_text(conflict: Conflict) -> str:
     changes = "; ".join(fix_line(fix) for fix in conflict.fixes)
     sentences = conflict_sentences(conflict)
     return " ".join([*sentences, *([f"Smallest changes that fit: {changes}."] if changes else [])])
+
+
+def conflict_reason(conflict: Conflict) -> str:
+    """The conflict in half a sentence."""
+    names, needed = _joined(conflict.devices or ()), format_bytes(conflict.needed_bytes)
+    usable = format_bytes(conflict.usable_bytes)
+    reasons = {
+        OVERFULL: f"{names} must hold {needed} and can hold {usable}",
+        UNDIVIDABLE: f"{names} would have room for {needed}, but not in any division",
+        TOO_LARGE: f"{_named(conflict)} must be on one device and takes {needed}; no device that "
+        f"it may use can hold more than {usable}",
+        CONTRADICTION: f"{_named(conflict)} may run nowhere",
+    }
+    return printable(reasons.get(conflict.reason, "the requests contradict each other"))
 
 
 def fix_line(fix: Fix) -> str:

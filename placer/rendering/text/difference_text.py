@@ -21,9 +21,12 @@ from placer.rendering.quantities import (
     signed,
 )
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Rows, Title
+from placer.rendering.text.layout import Facts, Rows, Title, answer_line
 
 _ROWS = 10
+_IN_FILE = ("transfer_", "peak ")
+"""Figures that JSON and CSV have, beside what is sent and required."""
+
 _UNITS: Mapping[str, Callable[[Any], str]] = {
     "bytes": format_bytes,
     "seconds": format_seconds,
@@ -35,9 +38,13 @@ def difference_blocks(found: Difference, width: int) -> list[RenderableType]:
     """Figures side by side, then what moved, what is gone and what is new."""
     before, after = (shorten(name, width // 2) for name in (found.before, found.after))
     heading = Title(f"{before} -> {after}", _kind(found))
+    blocks: list[RenderableType] = [answer_line(_answer(found)), heading]
     if found.is_empty:
-        return [heading, Text("Nothing differs.")]
-    blocks: list[RenderableType] = [heading, _figures(found, width)]
+        return blocks
+    if found.asked:
+        lines = [(what, f"{first} -> {last}") for what, first, last in found.asked]
+        blocks.append(Facts("Asked for", list(lines)))
+    blocks.append(_figures(found, width))
     if found.moved:
         routes = Counter((before, after) for _, before, after in found.moved)
         summary = ", ".join(f"{n:,} {a} to {b}" for (a, b), n in routes.most_common())
@@ -68,6 +75,27 @@ def difference_csv(found: Difference) -> str:
     return to_csv(("kind", "name", "before", "after"), rows)
 
 
+def _answer(found: Difference) -> str:
+    """Returns the differences that matter most, in a sentence."""
+    if found.is_empty:
+        return "Nothing differs."
+    changes = {change.name: change for change in found.figures}
+    told = [f"the {what} differ" + "s" * (what == "batch") for what, _, _ in found.asked]
+    if (step := changes.get("step_seconds")) and step.difference:
+        words = f"{format_seconds(step.before)} -> {format_seconds(step.after)}"
+        told.append(f"a step is {'slower' if step.difference > 0 else 'faster'} ({words})")
+    if (sent := changes.get("sent_bytes")) and sent.difference:
+        more = "more" if sent.difference > 0 else "less"
+        told.append(f"{format_bytes(abs(sent.difference))} {more} are sent")
+    if found.moved:
+        told.append(f"{format_count(len(found.moved), 'op')} moved")
+    new, gone = len(found.only_after), len(found.only_before)
+    if found.kind == "models" and (new or gone or found.changed):
+        told.append(f"{new:,} ops are new, {gone:,} gone, {len(found.changed):,} changed")
+    sentence = ", ".join(told) or "only figures differ"
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
 def _kind(found: Difference) -> str:
     graph = "the same graph" if found.same_graph else "different graphs"
     return f"{found.kind} of {graph}" if found.kind == "plans" else graph
@@ -84,6 +112,7 @@ def _figures(found: Difference, width: int) -> RenderableType:
             _relative(change),
         )
         for change in found.figures
+        if (change.before or change.after) and not change.name.startswith(_IN_FILE)
     ]
     return Rows(headers, rows, width=width)
 

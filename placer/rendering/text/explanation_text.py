@@ -12,6 +12,7 @@ from placer.pipeline.fixes import PlacedFix
 from placer.plan.plan import Plan
 from placer.plan.rows import PlannedTransfer
 from placer.questions.explanation import Move, OpExplanation, PlanExplanation
+from placer.rendering.answers import plan_answer
 from placer.rendering.quantities import (
     format_bytes,
     format_count,
@@ -21,8 +22,14 @@ from placer.rendering.quantities import (
     signed,
 )
 from placer.rendering.text.conflict_text import fix_line
-from placer.rendering.text.layout import Facts, Rows, Title
-from placer.rendering.text.plan_text import plan_blocks, plan_title, quality_text, size_text
+from placer.rendering.text.layout import Facts, Rows, Title, answer_line
+from placer.rendering.text.plan_text import (
+    cost_label,
+    plan_blocks,
+    plan_title,
+    quality_text,
+    size_text,
+)
 
 _WORDS = {
     "fed": "fed",
@@ -42,12 +49,14 @@ def op_explanation_blocks(found: OpExplanation, width: int) -> list[RenderableTy
     rows: list[tuple[str, RenderableType]] = [
         ("device", Text(found.device, style="bold")),
         ("because", _because(found, width)),
-        ("allowed", ", ".join(found.allowed) or "nowhere: its group contradicts itself"),
+        ("allowed", _allowed(found)),
         ("group", Text(_group(found, width))),
         *([("left out", Text(_left_out(found, width)))] if found.hints_left_out else []),
         *_transfer_rows(found, width),
     ]
+    sentence = f"{shorten(found.op, width // 2)} is on {found.device}: {_because(found, width)}."
     blocks: list[RenderableType] = [
+        answer_line(sentence),
         Title(shorten(found.op, width), found.op_type),
         Facts("Placement", rows),
     ]
@@ -68,8 +77,9 @@ def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[Renderab
         for device, resident in found.resident_bytes.items()
     ]
     return [
+        answer_line(plan_answer(plan)),
         plan_title(plan, width),
-        Facts("Placement", [(plan.solver.objective, quality_text(plan.solver))]),
+        Facts("Placement", [(cost_label(plan.solver), quality_text(plan.solver))]),
         Rows(["Ops on", *headers], rows, width=width),
         Rows(["Resident on", *headers], sizes, width=width),
         _crossings(found, width),
@@ -90,6 +100,14 @@ def conflict_blocks(
     if not rows:
         rows = [("none", Text("no change of one thing was found to be enough"))]
     return [*blocks, Facts("Any one of these was tried, and has a placement", list(rows))]
+
+
+def _allowed(found: OpExplanation) -> str:
+    """The devices of its group, and the CPUs that it may be offloaded to."""
+    cpus = [found.device] if found.code == "spilled" else []
+    cpus += [move.device for move in found.moves if move.spills]
+    offloaded = f"; offloaded: {', '.join(cpus)}" if cpus else ""
+    return (", ".join(found.allowed) or "nowhere: its group contradicts itself") + offloaded
 
 
 def _because(found: OpExplanation, width: int) -> Text:
@@ -141,7 +159,7 @@ def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType
     rows = [
         (
             move.device,
-            signed(move.transfer_bytes, format_bytes),
+            signed(move.sent_bytes, format_bytes),
             signed(move.step_seconds, format_seconds),
             move.refused or _overrun(move),
         )
@@ -150,7 +168,7 @@ def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType
     if not rows:
         return Text("There is no other device.")
     moved = "Group to" if group_size > 1 else "Moved to"
-    return Rows((moved, "Transfer>", "Step>", ""), rows, width=width)
+    return Rows((moved, "Sends>", "Step>", ""), rows, width=width)
 
 
 def _overrun(move: Move) -> str:

@@ -80,7 +80,7 @@ class Rows:
     The first column is shortened in its middle, and columns are left out from the right where
     that is not enough; if one name is too long, all lose their call nodes, so that they can be
     compared.  With a ``limit`` that many rows are shown, and the rest counted.  ``marked`` cells
-    (row, column) are the best of their column.
+    (row, column) are the best of their column, those that are ``over`` a limit are red.
     """
 
     def __init__(
@@ -91,13 +91,14 @@ class Rows:
         width: int,
         limit: int = 0,
         marked: Collection[tuple[int, int]] = (),
+        over: Collection[tuple[int, int]] = (),
     ) -> None:
         self.headers = [header.removesuffix(">") for header in headers]
         self.are_numbers = [header.endswith(">") for header in headers]
         shown = rows[:limit] if limit else rows
         self.rows = [[printable(cell) for cell in row] for row in shown]
         self.rest = f"and {len(rows) - len(shown):,} more" if len(rows) > len(shown) else ""
-        self.width, self.marked = width, marked
+        self.width, self.marked, self.over = width, marked, over
 
     def __rich__(self) -> RenderableType:
         count, name_width = self._fit(max(self.width, MINIMUM_WIDTH))
@@ -109,10 +110,14 @@ class Rows:
             name = shorten(drop_calls(row[0]) if crowded else row[0], name_width)
             cells = (name, *row[1:count])
             grid.add_row(*(self._cell(number, index, cell) for index, cell in enumerate(cells)))
-        return Group(grid, Text(self.rest)) if self.rest else grid
+        hidden = [header for header in self.headers[count:] if header]
+        left_out = f"(not shown for want of width: {', '.join(hidden)})" if hidden else ""
+        lines = [Text(line, style="dim") for line in (self.rest, left_out) if line]
+        return Group(grid, *lines) if lines else grid
 
     def _cell(self, row: int, column: int, cell: str) -> Text:
-        return Text(cell, style="bold green" if (row, column) in self.marked else "")
+        at = row, column
+        return Text(cell, "bold green" if at in self.marked else "red" if at in self.over else "")
 
     def _fit(self, width: int) -> tuple[int, int]:
         """How many columns fit, and the width that is left for the first."""
@@ -123,6 +128,11 @@ class Rows:
             if left >= min(natural[0], _NAME_WIDTH):
                 return shown, min(left, natural[0])
         return 1, width
+
+
+def answer_line(sentence: str) -> Text:
+    """The first line of a screen."""
+    return Text(printable(sentence), style="bold")
 
 
 def model_title(path: str, note: str, width: int) -> Title:

@@ -11,6 +11,7 @@ from rich.text import Text
 from placer.graph.rewriting import Rewriting
 from placer.plan.plan import Plan
 from placer.plan.rows import GateVerdict, PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
+from placer.rendering.answers import plan_answer, status_words
 from placer.rendering.quantities import (
     card_lines,
     format_bytes,
@@ -23,7 +24,7 @@ from placer.rendering.quantities import (
 )
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Facts, Rows, Title, model_title
+from placer.rendering.text.layout import Facts, Rows, Title, answer_line, model_title
 from placer.rendering.text.loading_text import loaded_line, need_lines
 
 TRANSFER_ROWS = 10
@@ -44,19 +45,21 @@ CUT = (
 )
 """Note on an answer that the clock had a say in."""
 
-_NEED = " Need: what its allocator must be allowed for that, padding and gaps included."
+_OTHER_TIES = "of placements that are as good, another run may find another"
+"""Note on one that is proven best."""
 
-_STATUS_WORDS = {
-    "OPTIMAL": "proven best",
-    "FEASIBLE": "found, not proven best",
-    "INFEASIBLE": "proven impossible: nothing fits these caps and pins",
-    "UNKNOWN": "none found in time, and none proven impossible",
-}
+_REQUIRED = (
+    "Required: the least limit under which TensorFlow's allocator serves every order of the step, "
+    "padding and fragmentation included.  Peak: its tensors alone"
+)
+
+NOTES = ("assumed_host",)
+"""Warnings that every plan for devices of another machine has: they are notes on the table."""
 
 
 def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
     """The plan as titles, facts and tables for ``width`` columns."""
-    return [plan_title(plan, width), *plan_sections(plan, width)]
+    return [answer_line(plan_answer(plan)), plan_title(plan, width), *plan_sections(plan, width)]
 
 
 def plan_csv(plan: Plan) -> str:
@@ -75,6 +78,7 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     if plan.placement:
         blocks += [
             *need_lines(plan, width),
+            *[Text(row.message, style="dim") for row in plan.warnings if row.code in NOTES],
             _peaks(plan),
             _transfers(plan, width),
         ]
@@ -83,8 +87,7 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
         blocks.append(render_conflict(plan.conflict, is_proven=is_proven))
     if plan.unmodelled:
         blocks.append(_unmodelled(plan.unmodelled))
-    if len(plan.warnings) > len(_beside_status(plan.warnings)):
-        blocks.append(_warnings(plan.warnings))
+    blocks += warning_blocks(plan.warnings)
     return blocks
 
 
@@ -122,12 +125,12 @@ def _quality(plan: Plan) -> RenderableType:
     status = solver.status
     style = {"OPTIMAL": "green", "FEASIBLE": "cyan", "INFEASIBLE": "red"}.get(status, "yellow")
     rows: list[tuple[str, RenderableType]] = [
-        ("status", Text(f"{status} ({_status_words(plan)})", style)),
+        ("status", Text(f"{status} ({status_words(plan)})", style)),
     ]
     rows += [("warning", Text(row.message, "yellow")) for row in _beside_status(plan.warnings)]
     if plan.placement:
         rows += [
-            ("cost" if solver.objective == "transfer" else solver.objective, quality_text(solver)),
+            (cost_label(solver), quality_text(solver)),
             *([("of which", parts)] if (parts := cost_text(metrics)) else []),
             ("transfers", _transfer_totals(plan)),
             ("step", _step_line(metrics)),
@@ -144,15 +147,6 @@ def _quality(plan: Plan) -> RenderableType:
     return Facts("Placement", rows)
 
 
-def _status_words(plan: Plan) -> str:
-    """How good the answer is; what is proven of assumed sizes is no proof."""
-    solver = plan.solver
-    is_assumed = any(row.code == "assumed_sizes" for row in plan.warnings)
-    if solver.status == "FEASIBLE" and is_assumed and solver.relative_gap == 0.0:
-        return "best of what is assumed"
-    return _STATUS_WORDS[solver.status]
-
-
 def _beside_status(warnings: Sequence[PlanWarning]) -> list[PlanWarning]:
     """Warnings that say how much the answer is worth, and stand beside its status."""
     return [row for row in warnings if row.code in ("solver_crashed", "all_on_host")]
@@ -161,7 +155,9 @@ def _beside_status(warnings: Sequence[PlanWarning]) -> list[PlanWarning]:
 def _search_line(solver: SolverAnswer) -> str:
     """How long it took, and whether another run may find something else."""
     line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
-    return f"{line}; {CUT}" if solver.cut_by_time else line
+    if not solver.cut_by_time:
+        return line
+    return f"{line}; {_OTHER_TIES if solver.status == 'OPTIMAL' else CUT}"
 
 
 def _fit_line(metrics: PlanMetrics) -> str:
@@ -184,6 +180,11 @@ def rewriting_text(rewriting: Rewriting) -> str:
         count = format_count(len(rewriting.released), "join")
         parts.append(f"gradients released early ({count} read through)")
     return ", ".join(parts)
+
+
+def cost_label(solver: SolverAnswer) -> str:
+    """Returns the name of what was minimized."""
+    return "cost" if solver.objective == "transfer" else solver.objective
 
 
 def quality_text(solver: SolverAnswer) -> str:
@@ -218,7 +219,8 @@ def _transfer_totals(plan: Plan) -> str:
         sizes[row.kind] += row.bytes or 0
     unsized = sum(row.bytes is None for row in plan.transfers)
     parts = [
-        f"{counts[kind]:,} {kind}" + (f" {format_bytes(sizes[kind])}" if sizes[kind] else "")
+        f"{counts[kind]:,} {kind}"
+        + (f" {format_bytes(sizes[kind])}" if sizes[kind] and kind != "control" else "")
         for kind in ("data", "feed", "fetch", "control")
         if counts[kind]
     ]
@@ -236,39 +238,34 @@ def _step_line(metrics: PlanMetrics) -> str:
 
 
 def _devices(plan: Plan, width: int) -> RenderableType:
-    """One row per device: ops, memory against the cap, busy time."""
+    """One row per device: ops, memory against the limit, busy time."""
     ops = Counter(plan.placement.values())
     spills = any(device.spilled_bytes for device in plan.devices)
-    has_needs = any(device.need_bytes for device in plan.devices)
-    headers = ["Device", "Ops>", "Peak>", *(["Need>"] if has_needs else [])]
-    headers += ["Cap>", "Used>", "Resident>"]
-    headers += [*(["Spilled>"] if spills else []), "Busy>", "Model"]
+    headers = ["Device", "Ops>", "Required>", "Limit>", "Used>", "Resident>"]
+    headers += [*(["Offloaded>"] if spills else []), "Busy>", "Peak>", "Model"]
     rows = [
         (
             device.name,
             f"{ops[device.name]:,}",
-            known(device.peak_memory_bytes, format_bytes),
-            *([known(device.need_bytes, format_bytes)] if has_needs else []),
+            known(device.required_bytes, format_bytes),
             format_cap(device.usable_bytes),
-            share_of_cap(device.peak_memory_bytes, device.usable_bytes),
+            share_of_cap(device.required_bytes, device.usable_bytes),
             known(device.resident_bytes, format_bytes),
             *([known(device.spilled_bytes, format_bytes)] if spills else []),
             known(device.busy_seconds, format_seconds),
+            known(device.peak_memory_bytes, format_bytes),
             device.model or device.type,
         )
         for device in plan.devices
     ]
-    return Rows(headers, rows, width=width)
+    over = plan.over_bytes
+    full = [(row, 4) for row, device in enumerate(plan.devices) if device.name in over]
+    return Rows(headers, rows, width=width, over=full)
 
 
 def _peaks(plan: Plan) -> Text:
     on_gpu = any(device.type != "CPU" for device in plan.devices)
-    return Text(
-        "Peak: the highest over possible orders of the step"
-        + ("; not validated on GPU." if on_gpu else ".")
-        + (_NEED if any(device.allocator for device in plan.devices) else ""),
-        style="dim",
-    )
+    return Text(_REQUIRED + ("; not validated on GPU." if on_gpu else "."), style="dim")
 
 
 def _transfers(plan: Plan, width: int) -> RenderableType:
@@ -307,10 +304,12 @@ def counted(counts: Mapping[str, int], limit: int = 8) -> str:
     return ", ".join(parts)
 
 
-def _warnings(warnings: Sequence[PlanWarning]) -> RenderableType:
+def warning_blocks(warnings: Sequence[PlanWarning]) -> list[RenderableType]:
+    """Returns what is worth a warning and stands nowhere else, if there is anything."""
+    elsewhere = _beside_status(warnings)
     rows: list[tuple[str, RenderableType]] = [
         (row.code, Text(row.message + (f" ({row.count:,})" if row.count > 1 else "")))
         for row in warnings
-        if row not in _beside_status(warnings)
+        if row not in elsewhere and row.code not in NOTES
     ]
-    return Facts("Warnings", rows)
+    return [Facts("Warnings", rows)] if rows else []

@@ -13,10 +13,10 @@ from placer.plan.report import (
     ComputeFacts,
     Hotspot,
     InputFacts,
-    MemoryFacts,
     ModelFacts,
     Report,
 )
+from placer.rendering.answers import report_answer
 from placer.rendering.quantities import (
     format_bytes,
     format_count,
@@ -28,7 +28,7 @@ from placer.rendering.quantities import (
     shorten,
 )
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Facts, Rows, model_title
+from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
 from placer.rendering.text.loading_text import loading_rows, need_parts_text
 from placer.rendering.text.plan_text import FORMAT_WORDS, counted, gate_block, plan_sections
 
@@ -57,6 +57,7 @@ def report_blocks(report: Report, width: int) -> list[RenderableType]:
     """The report as titles, facts and tables for ``width`` columns."""
     model = report.model
     blocks: list[RenderableType] = [
+        answer_line(report_answer(report)),
         model_title(model.path, _model_line(model), width),
         Facts("Model", _model_rows(model, width)),
         Facts("Memory of a step with everything on one device", _memory_rows(report, width)),
@@ -206,7 +207,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         f"{format_bytes(size)} {shorten(scope or '(no scope)', width // 2)}"
         for scope, size in list(memory.scopes_at_peak.items())[:_BUFFER_ROWS]
     ]
-    low, high = format_bytes(memory.low_bytes), format_bytes(memory.high_bytes)
+    peaks = _range(memory.low_bytes, memory.high_bytes)
     unsure = "" if memory.validated else "; not validated on GPU"
     held = {
         "weights": memory.weight_bytes,
@@ -220,9 +221,9 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     shown = {name: size or 0 for name, size in held.items() if size or name in always}
     resident = ", ".join(f"{name} {format_bytes(size)}" for name, size in shown.items())
     return [
-        ("peak", Text.assemble((peak, "bold"), while_running)),
-        ("range", f"{low} to {high}, by the order in which the step runs{unsure}"),
-        *([("need", _need(memory))] if memory.need_parts else []),
+        ("required", _required(report)),
+        ("peak", f"{peak}{while_running}"),
+        ("range", f"{peaks}, by the order of the ops{unsure}"),
         ("at the peak", at_peak or "nothing is alive"),
         ("scopes then", Text("\n".join(scopes) or "none")),
         ("largest then", Text("\n".join(largest) or "none")),
@@ -231,18 +232,27 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     ]
 
 
-def _need(memory: MemoryFacts) -> str:
-    """Returns the need and its parts."""
-    low, high = format_bytes(memory.need_low_bytes), format_bytes(memory.need_high_bytes)
+def _required(report: Report) -> Text:
+    """Returns what a limit has to hold, and the parts of what is expected."""
+    memory = report.memory
+    found = Text.assemble((f"{_at_least(report)}{format_bytes(memory.required_bytes)}", "bold"))
+    if not memory.need_parts:
+        return found
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
     more = memory.with_workspace_bytes > memory.need_high_bytes
     elastic = f"; with cuDNN's workspaces {format_bytes(memory.with_workspace_bytes)} in use"
     when = f"; {need_parts_text(memory.needs, memory.red_zones)}" if memory.needs else ""
     owner = f" for TensorFlow's allocator ({memory.allocator})" * bool(memory.allocator)
-    return (
-        f"{format_bytes(memory.need_bytes)}{owner}, "
-        f"{low} to {high}: {', '.join(parts) or 'nothing'}{elastic * more}{when}"
+    return found.append(
+        f"{owner}; {_range(memory.need_low_bytes, memory.need_high_bytes)} by the order, expected "
+        f"{format_bytes(memory.need_bytes)}: {', '.join(parts) or 'nothing'}{elastic * more}{when}"
     )
+
+
+def _range(low: int, high: int) -> str:
+    """Two sizes, or one where they read alike."""
+    first, last = format_bytes(low), format_bytes(high)
+    return first if first == last else f"{first} to {last}"
 
 
 def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:

@@ -7,6 +7,8 @@ from operator import attrgetter
 from rich.console import RenderableType
 from rich.text import Text
 
+from cost_models.byte_sizes import AMPLE_BYTES
+from placer.plan.request import NEVER
 from placer.questions.batch_sizes import Sweep, SweepRow
 from placer.rendering.quantities import (
     format_bytes,
@@ -18,7 +20,7 @@ from placer.rendering.quantities import (
     known,
 )
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Facts, Rows, model_title
+from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS
 from placer.rendering.text.report_text import open_inputs
 
@@ -29,14 +31,14 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 def sweep_blocks(found: Sweep, width: int) -> list[RenderableType]:
     """A table with one row per batch size, a bar for the fullest device, and what fits."""
     placed = any(row.status for row in found.rows)
-    headers = ["Batch>", *(f"Need {d}>" for d in found.caps), *(["Transfer>"] if placed else [])]
+    headers = ["Batch>", *(f"Required {d}>" for d in found.caps), *(["Sends>"] if placed else [])]
     headers += ["Step>", "Samples/s>", "Work>", "Fits", "Fullest"]
     rows = [_cells(found, row, placed=placed) for row in found.rows]
     return [
+        answer_line(_verdict(found)),
         model_title(found.model["path"], _note(found), width),
         Rows(headers, rows, width=width),
         *_reservations(found),
-        Text(_verdict(found), style="bold"),
     ]
 
 
@@ -66,11 +68,15 @@ def _note(found: Sweep) -> str:
 
 def sweep_csv(found: Sweep) -> str:
     """One row per batch size; bytes and seconds are plain numbers."""
-    figures = "batch_size fits step_seconds samples_per_second flops transfer_bytes"
+    figures = "batch_size fits step_seconds samples_per_second flops transfer_bytes sent_bytes"
     keys = (*figures.split(), "status", "unknown_tensors")
     fields = attrgetter(*keys)
-    header = (*keys, *(f"peak_bytes {device}" for device in found.caps))
-    return to_csv(header, ((*fields(r), *map(r.peak_bytes.get, found.caps)) for r in found.rows))
+    header = [*keys, *(f"{key} {d}" for key in ("peak_bytes", "need_bytes") for d in found.caps)]
+    rows = [
+        (*fields(row), *map(row.peak_bytes.get, found.caps), *map(row.need_bytes.get, found.caps))
+        for row in found.rows
+    ]
+    return to_csv(header, rows)
 
 
 def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
@@ -80,7 +86,7 @@ def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
     return [
         f"{row.batch_size:,}",
         *(known(need, lambda size: least + format_bytes(size)) for need in needs),
-        *([known(row.transfer_bytes, lambda size: least + format_bytes(size))] if placed else []),
+        *([known(row.sent_bytes, lambda size: least + format_bytes(size))] if placed else []),
         least + format_seconds(row.step_seconds) if has_step else "-",
         f"{most}{row.samples_per_second:,.0f}" if row.samples_per_second else "-",
         least + format_flops(row.flops),
@@ -90,8 +96,9 @@ def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
 
 
 def _bar(found: Sweep, row: SweepRow) -> str:
-    """The share of its cap that the fullest device takes, drawn and in numbers."""
+    """The share of its limit that the fullest device requires, drawn and in numbers."""
     shares = [(need, found.caps[device]) for device, need in row.need_bytes.items()]
+    shares = [(need, cap) for need, cap in shares if cap != AMPLE_BYTES]
     if not shares:
         return ""
     need, cap = max(shares, key=lambda pair: pair[0] / max(1, pair[1]))
@@ -108,11 +115,16 @@ def _verdict(found: Sweep) -> str:
         return f"Which batch fits is not known, too much is of unknown size{failing} ({caps})."
     if not found.is_bound:
         return f"The batch size changes nothing here, so none is the largest ({caps})."
-    fails = "is not found to" if any(row.status for row in found.rows) else "does not"
+    placed = any(row.status for row in found.rows)
+    fails = "is not found to" if placed else "does not"
+    how = f" with{'out' * (found.spill == NEVER)} offloading" if placed else ""
     if low is None:
-        return f"No batch size fits: {high} {fails} ({caps})."
+        more = ""
+        if found.offloaded_fitting is not None:
+            more = f"; with --spill auto {found.offloaded_fitting:,} fits (tried)"
+        return f"No batch size fits{how}: {high:,} {fails}{more} ({caps})."
     if high is None:
-        return f"Every batch size tried fits, up to {low:,} ({caps})."
+        return f"Every batch size tried fits{how}, up to {low:,} ({caps})."
     if high == low + 1:
-        return f"The largest batch that fits is {low:,}; {high:,} {fails} ({caps})."
-    return f"A batch of {low:,} fits, {high:,} {fails}; between them none was tried ({caps})."
+        return f"The largest batch that fits{how} is {low:,}; {high:,} {fails} ({caps})."
+    return f"A batch of {low:,} fits{how}, {high:,} {fails}; between them none was tried ({caps})."

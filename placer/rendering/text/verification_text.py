@@ -9,6 +9,7 @@ from rich.text import Text
 
 from placer.application.verifying.verification_result import (
     PROGRAMS,
+    UNEXPLAINED,
     Counts,
     MemoryRehearsal,
     OpRow,
@@ -24,7 +25,7 @@ from placer.rendering.quantities import (
     share_of_cap,
     shorten,
 )
-from placer.rendering.text.layout import Facts, Rows, Title, to_text
+from placer.rendering.text.layout import Facts, Rows, Title, answer_line, to_text
 from placer.rendering.text.plan_text import gate_block
 
 ROWS = 10
@@ -43,13 +44,14 @@ def verification_blocks(
 ) -> list[RenderableType]:
     """The verification as titles, facts and tables for ``width`` columns."""
     blocks: list[RenderableType] = [
+        answer_line(_answer(found)),
         Title(shorten(name, width), _circumstances(found)),
         Facts("Verification", _fact_rows(found)),
     ]
     off_device = [row for row in found.ops if row.code]
     if off_device:
         blocks.append(_op_table(off_device, width))
-    differing = [row for row in found.transfers if row.code]
+    differing = [row for row in found.transfers if row.code == UNEXPLAINED]
     if differing:
         blocks.append(_transfer_table(differing, width))
     if found.memory is not None:
@@ -112,7 +114,22 @@ def _transfer_line(found: Verification, summary: Counts) -> str:
         return f"{summary['actual_transfers']:,} made (no plan to compare with)"
     extra = summary["actual_transfers"] - summary["matched_transfers"]
     line = f"{summary['matched_transfers']:,} of {summary['transfers']:,} predicted were made"
-    return f"{line}, {extra:,} others" if extra else f"{line}, no others"
+    line = f"{line}, {extra:,} others" if extra else f"{line}, no others"
+    codes = [f"{n:,} {_words(c)}" for c, n in summary["differing_transfers"].items()]
+    return f"{line}; {', '.join(codes)}" if codes else line
+
+
+def _answer(found: Verification) -> str:
+    """Whether it ran as planned."""
+    counts, wish = found.counts, "planned" if found.planned else "the model asks for"
+    if count := len(found.mismatches):
+        return f"Did not run as {wish}: {format_count(count, 'unexplained difference')}."
+    memory = found.memory
+    steps = f", {format_count(memory.steps, 'step')} within the limits" if memory else ""
+    return (
+        f"Ran as {wish}: {counts['matched_ops']:,} of {format_count(counts['ops'], 'op')} on their "
+        f"devices{', the others explained' if counts['off_device'] else ''}, outputs equal{steps}."
+    )
 
 
 def _variable_line(summary: Counts) -> str:
@@ -152,7 +169,7 @@ def _result(found: Verification) -> Text:
 def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
     """Returns a row per GPU: the memory it took, its cap being the allocator's hard limit."""
     failed = found.out_of_memory
-    headers = ("Memory", "Held>", "In use, most>", "Need>", "Cap>", "Used>", "Answer")
+    headers = ("Memory", "Held>", "In use, most>", "Required>", "Limit>", "Used>", "Answer")
     cells = [
         (
             row.device,
@@ -160,7 +177,7 @@ def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
             format_bytes(row.peak_bytes),
             known(row.need_bytes, format_bytes),
             format_cap(row.limit_bytes),
-            share_of_cap(row.peak_bytes, row.limit_bytes),
+            share_of_cap(row.need_bytes, row.limit_bytes),
             ("stopped" if row.device != failed.device else "OUT OF MEMORY") if failed else "runs",
         )
         for row in found.devices

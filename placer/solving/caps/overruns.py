@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cost_models.byte_sizes import format_bytes
 from placer.problem.conflict import CapInConflict, Conflict, Fix
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
@@ -19,9 +20,9 @@ def overrun_warnings(
     return [
         (
             PEAK_OVER_CAP,
-            f"{problem.device_names[device]} is predicted to need {peak.peak_bytes} "
-            f"bytes, {peak.peak_bytes - problem.capacity_bytes[device]} above its cap of "
-            f"{problem.capacity_bytes[device]}",
+            f"{problem.device_names[device]} requires {format_bytes(peak.peak_bytes)}, "
+            f"{format_bytes(peak.peak_bytes - problem.capacity_bytes[device])} more than its limit "
+            f"of {format_bytes(problem.capacity_bytes[device])}",
         )
         for device, peak in overruns.items()
     ]

@@ -18,24 +18,29 @@ render_plan = partial(render_result, format_name="text", width=80)
 render_coloured = partial(render_result, format_name="text", width=80, colour=True)
 
 PLACED = """\
+Fits on 2x T4: GPU:1 90.0% full, sends 3.00 MiB a step (proven best).
+
 models/small
 SavedModel · signature serving_default · batch 32 · 4 ops
 
 Placement
   status     OPTIMAL (proven best)
   cost       3.00 MiB, lower bound 3.00 MiB, gap 0.0%
-  transfers  1 data 3.00 MiB, 1 feed 1.00 KiB, 1 fetch 128 B, 1 control 4 B
+  of which   sends 3.00 MiB in 4 messages
+  transfers  1 data 3.00 MiB, 1 feed 1.00 KiB, 1 fetch 128 B, 1 control
   step       4.10 ms predicted; critical path 4.00 ms, busiest device with its
              transfers 2.00 ms
   search     1.50 s, seed 0
 
-Device  Ops      Peak      Cap   Used  Resident     Busy  Model
-───────────────────────────────────────────────────────────────
-GPU:0     1  60.0 MiB  100 MiB  60.0%  40.0 MiB  2.00 ms  T4
-GPU:1     2  90.0 MiB  100 MiB  90.0%  40.0 MiB  2.00 ms  T4
-CPU:0     1  1.00 KiB  100 MiB   0.0%       0 B      0 s  CPU
+Device  Ops  Required    Limit   Used  Resident     Busy      Peak  Model
+─────────────────────────────────────────────────────────────────────────
+GPU:0     1  60.0 MiB  100 MiB  60.0%  40.0 MiB  2.00 ms  60.0 MiB  T4
+GPU:1     2  90.0 MiB  100 MiB  90.0%  40.0 MiB  2.00 ms  90.0 MiB  T4
+CPU:0     1  1.00 KiB  100 MiB   0.0%       0 B      0 s  1.00 KiB  CPU
 
-Peak: the highest over possible orders of the step; not validated on GPU.
+Required: the least limit under which TensorFlow's allocator serves every order
+of the step, padding and fragmentation included. Peak: its tensors alone; not
+validated on GPU.
 
 Transfers     Bytes  From   To     Kind   Memory
 ────────────────────────────────────────────────
@@ -45,6 +50,9 @@ b:0           128 B  GPU:1  CPU:0  fetch  device
 """
 
 INFEASIBLE = """\
+Does not fit on 1x GPU (proven): GPU:0 must hold 120 MiB and can hold 100 MiB.
+Would fit (tried): --max-memory GPU:0=125829120.
+
 models/small
 SavedModel · signature serving_default · batch 32
 
@@ -52,9 +60,9 @@ Placement
   status  INFEASIBLE (proven impossible: nothing fits these caps and pins)
   search  1.50 s, seed 0
 
-Device  Ops  Peak      Cap  Used  Resident  Busy  Model
-───────────────────────────────────────────────────────
-GPU:0     0     -  100 MiB     -         -     -  GPU
+Device  Ops  Required    Limit  Used  Resident  Busy  Peak  Model
+─────────────────────────────────────────────────────────────────
+GPU:0     0         -  100 MiB     -         -     -     -  GPU
 
 Why nothing fits
   because    GPU:0 (cap 100 MiB) must hold 120 MiB: --pin 'a*=GPU:0' (2 ops,
@@ -119,8 +127,8 @@ def test_spilled_bytes_get_a_column_where_there_are_any():
     lines = render_plan(plan).splitlines()
     header = next(line for line in lines if line.startswith("Device"))
     host = next(line for line in lines if line.startswith("CPU:0"))
-    assert host[: header.index("Spilled") + len("Spilled")].endswith("7.00 MiB")
-    assert "Spilled" not in render_plan(small_plan())
+    assert host[: header.index("Offloaded") + len("Offloaded")].endswith("7.00 MiB")
+    assert "Offloaded" not in render_plan(small_plan())
 
 
 def test_a_cost_is_told_in_parts():
@@ -189,10 +197,40 @@ def test_a_conflict_that_lacks_something_is_shown_all_the_same(key):
     assert r"raise \x1b[1mthe cap" in text
 
 
-def test_needs_have_a_column_where_they_are_known():
+def test_required_memory_is_what_caps_hold_for():
+    """The need of the allocator, not the peak, is the share of the limit, in red above it; the
+    first sentence says the same."""
     plan = small_plan()
     devices = [replace(row, need_bytes=123 << 20, allocator="one region") for row in plan.devices]
-    shown = render_plan(replace(plan, devices=tuple(devices)))
-    assert "Ops  Peak  Need" in " ".join(shown.split()).replace(" ", "  ")
-    assert "123 MiB" in shown
-    assert "Need: what its allocator must be allowed" in " ".join(shown.split())
+    over = replace(plan, devices=tuple(devices))
+    assert over.devices[0].to_json()["required_bytes"] == 123 << 20
+    shown = render_plan(over)
+    assert "GPU:0     1   123 MiB  100 MiB  123.0%" in shown
+    assert shown.startswith(
+        "Does not fit on 2x T4, as far as was found: GPU:0 requires 123 MiB, 23.0"
+    )
+    assert re.search(r"\x1b\[31m *123.0%", render_coloured(over))
+
+
+def test_columns_that_do_not_fit_are_named():
+    """A narrow terminal hides the last columns, and says which."""
+    assert "(not shown for want of width: Peak, Model)" in render_plan(small_plan(), width=60)
+    assert "not shown" not in render_plan(small_plan(), width=80)
+
+
+def test_what_every_plan_for_absent_devices_says_is_no_warning():
+    """It is a note on the table."""
+    note = PlanWarning(code="assumed_host", message="CPU:0 is taken to have enough")
+    text = render_plan(small_plan(warnings=(note,)))
+    assert "CPU:0 is taken to have enough" in text
+    assert "Warnings" not in text
+
+
+def test_a_proof_is_not_doubted_for_the_clock():
+    """Where the clock ended a part of the search, what is proven best stays so."""
+    solver = replace(small_plan().solver, cut_by_time=True)
+    assert "as good, another run may find another" in " ".join(
+        render_plan(small_plan(solver=solver)).split()
+    )
+    found = replace(solver, status="FEASIBLE")
+    assert "was ended by the clock" in " ".join(render_plan(small_plan(solver=found)).split())

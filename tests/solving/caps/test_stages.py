@@ -144,7 +144,7 @@ def test_a_placement_over_a_cap_is_never_feasible() -> None:
     assert solution.device_of is not None
     assert solution.warnings[-1] == (
         "peak_over_cap",
-        "GPU:0 is predicted to need 7 bytes, 3 above its cap of 4",
+        "GPU:0 requires 7 B, 3 B more than its limit of 4 B",
     )
     assert "--max-memory GPU:0=7 " in solution.conflict.fixes[0].change
 

@@ -1,0 +1,107 @@
+"""The first sentence of a screen: what a person would say of the result."""
+
+from __future__ import annotations
+
+from cost_models.byte_sizes import AMPLE_BYTES
+from placer.plan.plan import Plan
+from placer.plan.report import Report
+from placer.plan.rows import device_words
+from placer.rendering.quantities import format_bytes, format_share
+from placer.rendering.text.conflict_text import conflict_reason
+
+_STATUS_WORDS = {
+    "OPTIMAL": "proven best",
+    "FEASIBLE": "found, not proven best",
+    "INFEASIBLE": "proven impossible: nothing fits these caps and pins",
+    "UNKNOWN": "none found in time, and none proven impossible",
+}
+
+
+def plan_answer(plan: Plan) -> str:
+    """Whether it fits, how full the fullest device is, what a step sends, and how good that is."""
+    devices = device_words(plan.devices)
+    if not plan.placement:
+        return _nothing_placed(plan, devices)
+    over = plan.over_bytes
+    if over:
+        name = max(over, key=over.__getitem__)
+        required = format_bytes(plan.need_bytes[name])
+        return (
+            f"Does not fit on {devices}, as far as was found: {name} requires {required}, "
+            f"{format_bytes(over[name])} more than its limit."
+        )
+    figures = []
+    if full := fullest(plan):
+        figures.append(f"{full} full")
+    figures.append(f"sends {format_bytes(plan.metrics.sent_bytes)} a step")
+    return f"{_fits(plan, devices)}: {', '.join(figures)} ({status_words(plan)})."
+
+
+def status_words(plan: Plan) -> str:
+    """How good the answer is; what is proven of assumed sizes is no proof."""
+    solver = plan.solver
+    is_assumed = any(row.code == "assumed_sizes" for row in plan.warnings)
+    if solver.status == "FEASIBLE" and is_assumed and solver.relative_gap == 0.0:
+        return "best of what is assumed"
+    return _STATUS_WORDS[solver.status]
+
+
+def fullest(plan: Plan) -> str:
+    """``"GPU:0 98.4%"``: the device that requires most of its limit; ``""`` if there is none."""
+    rows = [
+        (row.required_bytes, row.usable_bytes, row.name)
+        for row in plan.devices
+        if row.required_bytes and row.usable_bytes not in (0, AMPLE_BYTES)
+    ]
+    if not rows:
+        return ""
+    required, usable, name = max(rows, key=lambda row: row[0] / row[1])
+    return f"{name} {format_share(required, usable)}"
+
+
+def report_answer(report: Report) -> str:
+    """That of the plan, or whether one device is enough for a step."""
+    if report.plan is not None:
+        return plan_answer(report.plan)
+    memory, device = report.memory, report.compute.reference
+    least = "at least " if report.unknown_shapes else ""
+    required = f"{least}{format_bytes(memory.required_bytes)}"
+    if memory.usable_bytes == AMPLE_BYTES:
+        return f"A step requires {required} on one device."
+    more = memory.required_bytes - memory.usable_bytes
+    if more > 0:
+        return (
+            f"Does not fit on one {device}: a step requires {required}, {format_bytes(more)} more "
+            "than its limit."
+        )
+    share = format_share(memory.required_bytes, memory.usable_bytes)
+    usable = format_bytes(memory.usable_bytes)
+    verb = "May fit" if least else "Fits"
+    return f"{verb} on one {device}: a step requires {required} of {usable} ({share})."
+
+
+def _fits(plan: Plan, devices: str) -> str:
+    """That it fits, and how much of it is on the host for want of room."""
+    used, offloaded = set(plan.placement.values()), []
+    accelerators = {row.name for row in plan.devices if row.type != "CPU"}
+    if accelerators and not used & accelerators:
+        return f"Fits with everything on {', '.join(sorted(used))}, no accelerator is used"
+    for row in plan.devices:
+        if row.spilled_bytes:
+            offloaded.append(f"{format_bytes(row.spilled_bytes)} offloaded to {row.name}")
+    return f"Fits on {devices}" + (f" with {' and '.join(offloaded)}" if offloaded else "")
+
+
+def _nothing_placed(plan: Plan, devices: str) -> str:
+    if plan.solver.status != "INFEASIBLE" or plan.conflict is None:
+        seconds = f"{plan.solver.seconds:.0f} s"
+        return (
+            f"Not known to fit on {devices}: no placement was found in {seconds}, and none is "
+            "proven impossible."
+        )
+    sentence = f"Does not fit on {devices} (proven): {conflict_reason(plan.conflict)}."
+    if plan.conflict.fixes:
+        return f"{sentence} Would fit (tried): {plan.conflict.fixes[0].change}."
+    if plan.request.get("spill") == "never":
+        return f"{sentence} May fit (not tried): --spill auto."
+    return sentence

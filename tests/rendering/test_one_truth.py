@@ -1,0 +1,189 @@
+"""Ten plans on every surface: the same figure wherever it stands."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from split_tables import export_recommender
+
+import placer
+from cost_models.byte_sizes import AMPLE_BYTES
+from placer.commands.gates import Gates, check_plan
+from placer.plan.plan import Plan
+from placer.questions.difference import diff_plans
+from placer.rendering.answers import plan_answer
+from placer.rendering.quantities import format_bytes, share_of_cap
+from placer.rendering.results import render_result
+
+MIB = 1 << 20
+KINDS = (
+    *("inference", "training", "offloaded", "split tables", "infeasible"),
+    *("two hosts", "micro-batches", "replicas", "fit", "unknown sizes"),
+)
+
+HOSTS = "".join(
+    f"""
+[[task]]
+job = "worker"
+task = {task}
+address = "10.0.0.{task + 1}:2222"
+devices = "1xGPU:2MiB,CPU:1GiB"
+"""
+    for task in range(2)
+)
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """Programs of a few ops, by what they do."""
+    import tensorflow as tf
+
+    weights = [tf.Variable(tf.zeros([256, 256]), name=f"w{i}") for i in range(4)]
+
+    def layers(x):
+        for weight in weights:
+            x = tf.nn.relu(x @ weight)
+        return x
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 256], name="x")])
+    def infer(x):
+        return layers(x)
+
+    @tf.function(input_signature=[tf.TensorSpec([64, 256], name="x")])
+    def train(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(layers(x) ** 2)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            weight.assign_sub(0.1 * gradient)
+        return loss
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
+    def words(texts):
+        long = tf.strings.split(texts).to_tensor()
+        return layers(tf.zeros([8, 256])), tf.strings.join([texts, texts]), tf.strings.length(long)
+
+    infer.kept = train.kept = words.kept = weights
+    return {"infer": infer, "train": train, "words": words}
+
+
+@pytest.fixture(scope="module")
+def plans(programs, tmp_path_factory) -> dict[str, Plan]:
+    """One plan of each kind."""
+    folder = tmp_path_factory.mktemp("truth")
+    export_recommender(folder / "recommender")
+    (folder / "hosts.toml").write_text(HOSTS)
+    quick = {"time_limit": 5.0, "work_limit": 3}
+    requests = {
+        "inference": ("infer", "2xGPU:1MiB", {"batch_size": 64, "spill": "never"}),
+        "training": ("train", "2xGPU:3MiB", {}),
+        "offloaded": ("infer", "1xGPU:1MiB", {"batch_size": 64}),
+        "infeasible": ("infer", "1xGPU:1MiB", {"batch_size": 64, "spill": "never"}),
+        "two hosts": ("infer", folder / "hosts.toml", {"batch_size": 64}),
+        "micro-batches": ("infer", "1xGPU:8MiB", {"batch_size": 64, "strategy": "micro-batches:2"}),
+        "replicas": ("infer", "2xGPU:8MiB", {"batch_size": 64, "strategy": "towers:2"}),
+        "fit": ("train", "1xGPU:3MiB", {"fit": "auto"}),
+        "unknown sizes": ("words", "1xGPU:8MiB", {"batch_size": 8}),
+    }
+    found = {
+        kind: placer.place(programs[name], devices, **quick, **options)
+        for kind, (name, devices, options) in requests.items()
+    }
+    split = {"batch_size": 8, "split_tables": "users=2"}
+    tables = folder / "recommender"
+    found["split tables"] = placer.place(tables, "2xGPU:8MiB", **split, **quick)
+    return found
+
+
+def cells(text: str, name: str) -> list[str]:
+    """The row of a device in a table."""
+    row = next(line for line in text.splitlines() if re.match(rf"(\| )?{re.escape(name)} ", line))
+    return [cell.strip(" |") for cell in re.split(r"  +| \| ", row)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_figure_is_the_same_wherever_it_stands(plans, kind):
+    """Required memory, its share of the limit, and what a step sends: text of two widths, Markdown,
+    JSON, CSV, the page, the difference to another plan; the first sentence is one everywhere."""
+    plan = plans[kind]
+    data = json.loads(plan.to_json())
+    texts = [render_result(plan, "text", width=width) for width in (80, 200)]
+    page, markdown = (
+        render_result(plan, "html", width=80),
+        render_result(plan, "markdown", width=80),
+    )
+    for text in texts:
+        assert " ".join(text.partition("\n\n")[0].split()) == plan_answer(plan)
+    assert dict(csv.reader(io.StringIO(render_result(plan, "csv", width=80)))).items() >= (
+        plan.placement.items()
+    )
+    for number, (device, row) in enumerate(zip(plan.devices, data["devices"], strict=True)):
+        required = device.required_bytes
+        assert row["required_bytes"] == required == plan.need_bytes.get(device.name)
+        if required is None:
+            continue
+        share = share_of_cap(required, device.usable_bytes)
+        for text in (*texts, markdown):
+            assert {format_bytes(required), share} <= set(cells(text, device.name)), text
+        key = f'data-key="plan.devices.{number}.required_bytes" data-value="{required}"'
+        assert f"{key}>{format_bytes(required)}<" in page
+        assert share == "-" or f">{share}</small>" in page
+    if not plan.placement:
+        assert kind == "infeasible"
+        return
+    sent = sum(t.bytes or 0 for t in plan.transfers if t.kind in ("data", "feed", "fetch"))
+    assert data["metrics"]["sent_bytes"] == plan.metrics.sent_bytes == sent
+    told = f"sends {format_bytes(sent)} a step" if plan.fits else "Does not fit"
+    assert told in plan_answer(plan)
+    assert f'data-key="plan.metrics.sent_bytes" data-value="{sent}">{format_bytes(sent)}<' in page
+    empty = replace(plan, metrics=replace(plan.metrics, sent_bytes=sent + 7))
+    figures = {c.name: (c.unit, c.before, c.after) for c in diff_plans(plan, empty).figures}
+    assert figures["sent_bytes"] == ("bytes", sent, sent + 7)
+    for name, required in plan.need_bytes.items():
+        assert figures[f"required {name}"] == ("bytes", required, required)
+
+
+@pytest.mark.slow
+def test_a_gate_and_a_cap_say_the_same(plans):
+    """Of every device of every plan, at what it requires, a byte less, and half of it."""
+    asked = 0
+    for plan in plans.values():
+        for number, device in enumerate(plan.devices):
+            for limit in {(size := device.required_bytes or 0), max(size - 1, 0), size // 2}:
+                rows = [*plan.devices]
+                rows[number] = replace(device, usable_bytes=limit)
+                over = replace(plan, devices=tuple(rows)).over_bytes.keys() & {device.name}
+                gate = check_plan(plan, Gates({device.name: limit}, None, 0.0))
+                assert bool(over) == bool(gate), (device, limit)
+                asked += 1
+    assert asked >= 50
+
+
+@pytest.mark.slow
+def test_rows_of_other_questions_are_those_of_their_plan(programs):
+    """The first row of a comparison, the chosen row of auto, a row of a sweep."""
+    options = {"time_limit": 5.0, "work_limit": 3, "batch_size": 64, "devices": "2xGPU:1MiB"}
+    compared = placer.compare(programs["infer"], **options)
+    ours, plan = compared.strategies[0], compared.plan
+    assert (ours.need_bytes, ours.sent_bytes) == (plan.need_bytes, plan.metrics.sent_bytes)
+    assert f"placer sends {format_bytes(plan.metrics.sent_bytes)} a step" in compared.summary()
+    chosen = placer.auto(programs["infer"], **options)
+    assert chosen.row.need_bytes == chosen.plan.need_bytes
+    told = " ".join(chosen.summary(width=200).split())
+    for name, required in chosen.plan.need_bytes.items():
+        assert f"{name} {share_of_cap(required, chosen.caps[name])}" in told
+    assert chosen.caps["CPU:0"] == AMPLE_BYTES
+    swept = placer.sweep(programs["infer"], [64], "2xGPU:1MiB", time_limit=5.0, max_trials=0)
+    (row,), (report,) = swept.rows, swept.reports
+    assert (row.need_bytes, row.sent_bytes) == (
+        report.plan.need_bytes,
+        report.plan.metrics.sent_bytes,
+    )
+    assert report.memory.required_bytes == max(
+        report.memory.high_bytes, report.memory.need_high_bytes
+    )
