@@ -106,8 +106,8 @@ def serves(path: Path, *limits: str) -> bool:
 
 
 def step_need(report: dict[str, Any]) -> int:
-    """What one device requires for a step, without what a loader restores and no op uses: that goes to
-    the host."""
+    """What one device requires for a step, without what a loader restores and no op uses, which
+    goes to the host."""
     return report["memory"]["required_bytes"] - unused_bytes(report)
 
 
@@ -159,7 +159,7 @@ def summary_lines(
         f"1. One device requires {step_need(report) / mib:.0f} MiB, and "
         f"{unused_bytes(report) / mib:.0f} MiB more as long as it loads what is not used; each GPU "
         f"here has {cap / mib:.0f} MiB.",
-        f"2. The placement fits: required are {needs}; what is loaded and not used is on the host.",
+        f"2. The placement fits: it requires {needs}; what is not used is loaded on the host.",
         f"3. It sends {metrics['sent_bytes'] / mib:.2f} MiB per step in {metrics['messages']} "
         f"messages, and costs {solver['value'] / mib:.2f} MiB with their latency: "
         f"{solver['status']}, {proof}.",

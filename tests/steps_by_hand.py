@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from graphs_by_hand import draw, draw_cluster, draw_costs
@@ -9,7 +10,9 @@ from plans_by_hand import device_row, small_plan
 
 from placer.graph.name_scopes import build_scope_tree
 from placer.graph.op_graph import Variable
+from placer.pipeline.solved_plan import plan_metrics
 from placer.plan.plan import Plan
+from placer.plan.rows import PlannedTransfer
 from placer.prediction.metrics import Metrics, Transfer
 from placer.prediction.predicted_step import Edge, PredictedStep, Sent, StepBuffer, describe_step
 from placer.prediction.prediction import predict
@@ -64,30 +67,12 @@ def drawn_plan(prefix: str = "", **changes: Any) -> Plan:
         )
         for device, timeline in metrics.timelines.items()
     ]
-    transfers = [
-        {
-            "tensor": t.tensor,
-            "from": t.source,
-            "to": t.target,
-            "bytes": t.bytes,
-            "kind": t.kind,
-            "memory": t.memory,
-        }
-        for t in metrics.transfers
-    ]
-    values = {
-        "transfer_bytes": metrics.bytes_of("data", "feed"),
-        "transfer_count": sum(t.kind in ("data", "feed") for t in metrics.transfers),
-        "fetch_bytes": metrics.bytes_of("fetch"),
-        "step_seconds": metrics.schedule.step_seconds,
-        "bottleneck_seconds": metrics.schedule.bottleneck_seconds,
-        "critical_path_seconds": metrics.schedule.critical_path_seconds,
-    }
+    transfers = [PlannedTransfer(**asdict(row)) for row in metrics.transfers]
     plan = {
         "devices": tuple(rows),
         "placement": placement,
         "transfers": tuple(transfers),
-        "metrics": values,
+        "metrics": plan_metrics(metrics),
         "step": lambda: step,
     }
     return small_plan(**(plan | changes))

@@ -18,7 +18,8 @@ from placer.plan.measured_costs import Costs
 
 Sizes = tuple[int | str | None, ...]
 
-AUTO, NEVER = "auto", "never"
+AUTO: Literal["auto"] = "auto"
+NEVER: Literal["never"] = "never"
 
 FIT_MEANS = ("release", "order", "recompute", "swap")
 """The means of making a training step fit."""

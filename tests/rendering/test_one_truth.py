@@ -16,9 +16,9 @@ from cost_models.byte_sizes import AMPLE_BYTES
 from placer.commands.gates import Gates, check_plan
 from placer.plan.plan import Plan
 from placer.questions.difference import diff_plans
-from placer.rendering.answers import plan_answer
 from placer.rendering.quantities import format_bytes, share_of_cap
 from placer.rendering.results import render_result
+from placer.rendering.text.answers import plan_answer
 
 MIB = 1 << 20
 KINDS = (
@@ -27,14 +27,10 @@ KINDS = (
 )
 
 HOSTS = "".join(
-    f"""
-[[task]]
-job = "worker"
-task = {task}
-address = "10.0.0.{task + 1}:2222"
-devices = "1xGPU:2MiB,CPU:1GiB"
-"""
+    f'[[device]]\nname = "/job:worker/task:{task}/device:{name}:0"\n'
+    f'type = "{name}"\nmemory = "{size}"\n'
     for task in range(2)
+    for name, size in (("GPU", "2MiB"), ("CPU", "1GiB"))
 )
 
 
@@ -99,10 +95,11 @@ def plans(programs, tmp_path_factory) -> dict[str, Plan]:
     return found
 
 
-def cells(text: str, name: str) -> list[str]:
-    """The row of a device in a table."""
-    row = next(line for line in text.splitlines() if re.match(rf"(\| )?{re.escape(name)} ", line))
-    return [cell.strip(" |") for cell in re.split(r"  +| \| ", row)]
+def cells(text: str, number: int) -> list[str]:
+    """A row of the table of devices."""
+    lines = text.splitlines()
+    first = next(i for i, line in enumerate(lines) if re.match(r"(\| )?Device ", line)) + 2
+    return [cell.strip(" |") for cell in re.split(r"  +| \| ", lines[first + number])]
 
 
 @pytest.mark.slow
@@ -129,7 +126,7 @@ def test_a_figure_is_the_same_wherever_it_stands(plans, kind):
             continue
         share = share_of_cap(required, device.usable_bytes)
         for text in (*texts, markdown):
-            assert {format_bytes(required), share} <= set(cells(text, device.name)), text
+            assert {format_bytes(required), share} <= set(cells(text, number)), text
         key = f'data-key="plan.devices.{number}.required_bytes" data-value="{required}"'
         assert f"{key}>{format_bytes(required)}<" in page
         assert share == "-" or f">{share}</small>" in page

@@ -25,10 +25,10 @@ from placer.prediction.predicted_step import PredictedStep
 from placer.problem.conflict import Conflict
 from placer.questions.auto import AutoResult
 from placer.rendering import quantities
-from placer.rendering.answers import plan_answer, report_answer
 from placer.rendering.html.columns import placement_columns, step_columns
 from placer.rendering.json_text import to_json
 from placer.rendering.text import conflict_text
+from placer.rendering.text.answers import plan_answer, report_answer
 from placer.rendering.text.auto_text import verdict
 
 _FOLDER = Path(__file__).parent

@@ -41,8 +41,8 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
 
 def comparison_csv(found: Comparison) -> str:
     """One row per placement; bytes and seconds are plain numbers."""
-    keys = ("fits", "transfer_bytes", "transfer_count", "step_seconds", "bottleneck_seconds")
-    keys += ("sent_bytes",)
+    names = "fits transfer_bytes transfer_count sent_bytes step_seconds bottleneck_seconds"
+    keys = names.split()
     rows = [
         (
             row.name,

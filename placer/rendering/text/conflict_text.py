@@ -55,7 +55,7 @@ def conflict_reason(conflict: Conflict) -> str:
         f"it may use can hold more than {usable}",
         CONTRADICTION: f"{_named(conflict)} may run nowhere",
     }
-    return printable(reasons.get(conflict.reason, "the requests contradict each other"))
+    return printable(reasons.get(conflict.reason or "", "the requests contradict each other"))
 
 
 def fix_line(fix: Fix) -> str:

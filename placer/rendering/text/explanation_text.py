@@ -12,7 +12,6 @@ from placer.pipeline.fixes import PlacedFix
 from placer.plan.plan import Plan
 from placer.plan.rows import PlannedTransfer
 from placer.questions.explanation import Move, OpExplanation, PlanExplanation
-from placer.rendering.answers import plan_answer
 from placer.rendering.quantities import (
     format_bytes,
     format_count,
@@ -21,6 +20,7 @@ from placer.rendering.quantities import (
     shorten,
     signed,
 )
+from placer.rendering.text.answers import plan_answer
 from placer.rendering.text.conflict_text import fix_line
 from placer.rendering.text.layout import Facts, Rows, Title, answer_line
 from placer.rendering.text.plan_text import (

@@ -78,9 +78,10 @@ class Rows:
     """A table of at most ``width`` columns; those whose header ends with ``>`` hold numbers.
 
     The first column is shortened in its middle, and columns are left out from the right where
-    that is not enough; if one name is too long, all lose their call nodes, so that they can be
-    compared.  With a ``limit`` that many rows are shown, and the rest counted.  ``marked`` cells
-    (row, column) are the best of their column, those that are ``over`` a limit are red.
+    that is not enough, or makes two names one; if one name is too long, all lose their call nodes,
+    so that they can be compared.  With a ``limit`` that many rows are shown, and the rest counted.
+    ``marked`` cells (row, column) are the best of their column, those that are ``over`` a limit are
+    red.
     """
 
     def __init__(
@@ -123,11 +124,19 @@ class Rows:
         """How many columns fit, and the width that is left for the first."""
         columns = zip(self.headers, *self.rows, strict=True)
         natural = [max(map(len, column)) for column in columns]
-        for shown in range(len(natural), 1, -1):
-            left = width - sum(natural[1:shown]) - _GAP * (shown - 1)
-            if left >= min(natural[0], _NAME_WIDTH):
-                return shown, min(left, natural[0])
-        return 1, width
+        fitting = [
+            (shown, min(left, natural[0]))
+            for shown in range(len(natural), 1, -1)
+            if (left := width - sum(natural[1:shown]) - _GAP * (shown - 1))
+            >= min(natural[0], _NAME_WIDTH)
+        ]
+        told_apart = (fit for fit in fitting if self._names_differ(fit[1]))
+        return next(told_apart, fitting[0] if fitting else (1, width))
+
+    def _names_differ(self, width: int) -> bool:
+        """Whether names that are not alike are not alike in so many columns either."""
+        names = {row[0] for row in self.rows}
+        return len({shorten(drop_calls(name), width) for name in names}) == len(names)
 
 
 def answer_line(sentence: str) -> Text:

@@ -11,7 +11,6 @@ from rich.text import Text
 from placer.graph.rewriting import Rewriting
 from placer.plan.plan import Plan
 from placer.plan.rows import GateVerdict, PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
-from placer.rendering.answers import plan_answer, status_words
 from placer.rendering.quantities import (
     card_lines,
     format_bytes,
@@ -22,6 +21,7 @@ from placer.rendering.quantities import (
     known,
     share_of_cap,
 )
+from placer.rendering.text.answers import plan_answer, status_words
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, Title, answer_line, model_title
@@ -50,7 +50,7 @@ _OTHER_TIES = "of placements that are as good, another run may find another"
 
 _REQUIRED = (
     "Required: the least limit under which TensorFlow's allocator serves every order of the step, "
-    "padding and fragmentation included.  Peak: its tensors alone"
+    "padding and fragmentation included. Peak: its tensors alone"
 )
 
 NOTES = ("assumed_host",)

@@ -16,7 +16,6 @@ from placer.plan.report import (
     ModelFacts,
     Report,
 )
-from placer.rendering.answers import report_answer
 from placer.rendering.quantities import (
     format_bytes,
     format_count,
@@ -27,6 +26,7 @@ from placer.rendering.quantities import (
     printable,
     shorten,
 )
+from placer.rendering.text.answers import report_answer
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
 from placer.rendering.text.loading_text import loading_rows, need_parts_text

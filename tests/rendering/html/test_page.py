@@ -18,6 +18,7 @@ from steps_by_hand import drawn_plan, drawn_step
 
 import placer.rendering.html
 from placer.errors import UsageError
+from placer.plan.rows import PlanWarning
 from placer.prediction.predicted_step import KINDS
 from placer.questions.auto import AutoResult, AutoRow
 from placer.rendering.html.page import _render, json_in_script, render_page
@@ -69,9 +70,9 @@ class Page(HTMLParser):
 def test_a_hostile_name_stays_a_name(name):
     """It makes no element, and comes back out of the data as it was."""
     plan = drawn_plan(prefix=name.replace("=", "").replace("/", ""))
-    plan = replace(plan, warnings=({"code": name, "message": name, "count": 1, "ops": [name]},))
+    plan = replace(plan, warnings=(PlanWarning(code=name, message=name, ops=(name,)),))
     plan = replace(plan, model={**plan.model, "path": name, "signature": name})
-    calm = replace(plan, warnings=({"code": "a", "message": "a", "count": 1, "ops": ["a"]},))
+    calm = replace(plan, warnings=(PlanWarning(code="a", message="a", ops=("a",)),))
     calm = replace(calm, model={**plan.model, "path": "a", "signature": "a"}, step=None)
     calm = replace(calm, step=drawn_plan().step)
     page, reference = Page(render_page(plan)), Page(render_page(calm))
@@ -145,7 +146,7 @@ def test_a_page_is_written_once(tmp_path):
 
 def test_what_a_shell_shows_is_short():
     """A plan of a hundred thousand ops must not fill the screen."""
-    assert repr(small_plan()) == "<Plan OPTIMAL: 4 ops, 3146752 bytes transferred>"
+    assert repr(small_plan()) == "<Plan OPTIMAL: 4 ops, 3146880 bytes sent a step>"
     assert repr(infeasible_plan()) == "<Plan INFEASIBLE: no placement>"
     assert repr(small_report()).startswith("<Report: ")
     assert small_report().summary(width=70) == render_result(small_report(), "text", width=70)

@@ -17,6 +17,7 @@ Physical  Visible  Logical       Model        Memory    Usable      Free
 CPU:0     yes      CPU:0         CPU               -         -         -
 GPU:0     yes      GPU:0, GPU:1  NVIDIA T4  15.0 GiB  13.6 GiB  12.0 GiB
 GPU:1     no       -             NVIDIA T4         -         -         -
+(not shown for want of width: Used)
 
 Host
   memory  64.0 GiB

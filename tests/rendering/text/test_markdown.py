@@ -44,7 +44,7 @@ def test_plans_and_reports_have_a_form():
     """Nothing is shortened and every table is there."""
     plan = small_plan()
     text = render(lambda w: plan_blocks(plan, w), "markdown", width=40, colour=True)
-    assert "| Device | Ops | Peak |" in text
+    assert "| Device | Ops | Required |" in text
     assert "| a:0 | 3.00 MiB | GPU:0 | GPU:1 | data | device |" in text
     text = render(lambda w: report_blocks(small_report(), w), "markdown", width=40, colour=True)
     assert "| Op type | Time |" in text

@@ -13,6 +13,8 @@ from placer.rendering.results import render_result
 render_report = partial(render_result, format_name="text", width=80)
 
 REPORT = """\
+A step requires 6.00 MiB on one device.
+
 models/small
 SavedModel · tags serve · signature serving_default
 
@@ -24,9 +26,10 @@ Model
   batch       bound to 32 (--batch-size)
 
 Memory of a step with everything on one device
+  required      6.00 MiB
   peak          5.00 MiB, while a runs
-  range         4.00 MiB to 6.00 MiB, by the order in which the step runs; not
-                validated on GPU
+  range         4.00 MiB to 6.00 MiB, by the order of the ops; not validated on
+                GPU
   at the peak   activations 5.00 MiB, weights 4.00 KiB
   scopes then   5.00 MiB layer
   largest then  3.00 MiB a, until b
@@ -81,8 +84,11 @@ def test_names_from_the_file_are_shown_and_not_obeyed():
 def test_with_a_plan_the_placement_follows():
     """A report with devices shows the placement, its proof and the transfers under the rest."""
     text = render_report(small_report(plan=small_plan()))
-    assert text.startswith(REPORT)
-    assert text.index("lower bound") < text.index("GPU:1") < text.index("a:0")
+    assert text.startswith(
+        "Fits on 2x T4: GPU:1 90.0% full, sends 3.00 MiB a step (proven best).\n"
+    )
+    assert REPORT.partition("\n")[2] in text
+    assert text.index("lower bound") < text.index("\nGPU:1") < text.index("a:0")
 
 
 def test_an_unbound_batch_is_said_aloud():
@@ -161,6 +167,7 @@ def test_what_the_allocator_needs_is_shown_with_its_parts():
     )
     shown = " ".join(render_report(replace(report, memory=memory)).split())
     assert (
-        "need 7.00 MiB for TensorFlow's allocator (one region), 6.00 MiB to 9.00 MiB: "
-        "tensors 5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB" in shown
+        "required 9.00 MiB for TensorFlow's allocator (one region); 6.00 MiB to 9.00 MiB by the "
+        "order, expected 7.00 MiB: tensors 5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB"
+        in shown
     )
