@@ -28,8 +28,8 @@ SPILLED = "spilled"
 COLOCATED = "colocated"
 
 _ON_CPU = (
-    "on {device}, with what that saves to send, it costs less under these caps than in any other "
-    "placement that was found"
+    "with what that saves to send, this costs less under these caps than any other placement that "
+    "was found"
 )
 
 _CLOSE_NAMES = 3
@@ -196,9 +196,9 @@ def _reason(
         return own.code, own.reason, ""
     if device not in allowed and constraints.spillable[group]:
         if full and set(allowed) <= set(full):
-            why = f"on {device}, as there is no room beside what is on {' and '.join(full)}"
+            why = f"there is no room for it beside what is on {' and '.join(full)}"
             return SPILLED, why, ""
-        return SPILLED, _ON_CPU.format(device=device), ""
+        return SPILLED, _ON_CPU, ""
     for member in constraints.groups[group].ops:
         other = constraints.restrictions[member]
         if other.code and set(other.devices) != set(own.devices):

@@ -74,11 +74,18 @@ def test_where_nothing_else_helps_faster_devices_are_named(saved_model, tmp_path
 
 @pytest.mark.slow
 def test_strategies_are_the_rows_of_auto(saved_model, tmp_path, monkeypatch, capsys):
-    """The same ways and figures in Python and by the command, which writes no program."""
+    """The same ways and figures in Python and by the command, which writes no program; ``place``
+    builds each divided one as it was shown."""
     monkeypatch.chdir(tmp_path)
     devices = cluster(tmp_path)
     rows = placer.auto(str(saved_model), devices, batch_size=1024, **WORK).rows
     assert placer.compare_strategies(saved_model, devices, batch_size=1024, **WORK).rows == rows
+    divided = [row for row in rows if ":" in row.name and row.step_seconds]
+    assert divided
+    for row in divided:
+        plan = placer.place(saved_model, devices, batch_size=1024, strategy=row.name, **WORK)
+        assert plan.metrics.step_seconds == row.step_seconds
+        assert plan.need_bytes == row.need_bytes
     limits = ["--work-limit", "20", "--time-limit", "60"]
     asked = ["strategies", str(saved_model), "--devices", str(devices), "--batch-size", "1024"]
     assert main([*asked, *limits, "--format", "json", "-o", "rows.json"]) == 0
