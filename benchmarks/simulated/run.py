@@ -17,9 +17,10 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from programs import FROZEN, SAVED, Program, chosen
+from programs import FROZEN, PROGRAMS, SAVED, Program, chosen
 
 MEBIBYTE = 1 << 20
 PLENTY_MIB = 6000
@@ -40,12 +41,18 @@ def main() -> None:
     parser.add_argument("--tuning", action="store_true", help="the others alone")
     parser.add_argument("--no-limits", action="store_true", help="in use alone")
     parser.add_argument("--no-least", action="store_true", help="in use, and served as stated")
+    parser.add_argument("--rows", action="store_true", help="what FILE has, nothing is run")
     parser.add_argument("--runs", type=int, default=RUNS, help="limited to what is stated")
     arguments = parser.parse_args()
     for program in chosen(arguments.names):
         if (arguments.held_back and not program.held_back) or (
             arguments.tuning and program.held_back
         ):
+            continue
+        if arguments.rows:
+            known = json.loads(arguments.json.read_text())
+            if program.name in known:
+                print(line(program, known[program.name]))
             continue
         if find_spec(program.needs_package) is None:
             print(f"{program.name}: {program.needs_package} is not installed", flush=True)
@@ -57,6 +64,9 @@ def main() -> None:
         if arguments.json:
             rows = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
             arguments.json.write_text(json.dumps({**rows, program.name: found}, indent=1) + "\n")
+    if arguments.json and arguments.json.exists():
+        for held_back in (True, False):
+            print(summary(json.loads(arguments.json.read_text()), held_back=held_back))
 
 
 def measured(program: Program, base: Path, *, runs: int, is_least: bool) -> dict[str, Any]:
@@ -181,6 +191,33 @@ def line(program: Program, found: dict[str, Any]) -> str:
         served = sum(bool(run.get("served")) for run in found["runs"])
         cells.append(f"{served} of {len(found['runs'])}")
     return f"{head} {' | '.join(cells)} |"
+
+
+def summary(rows: dict[str, Any], *, held_back: bool) -> str:
+    """Median and worst of the programs that are held back, or of the others; a program's in use is
+    that of the device where it is furthest off, devices with less than a MiB aside."""
+    off, ratios, served = [], [], []
+    for program in PROGRAMS:
+        found = rows.get(program.name)
+        if found is None or program.held_back != held_back:
+            continue
+        if not found.get("runs"):
+            served.append(False)
+            continue
+        served.append(all(run.get("served") for run in found["runs"]))
+        seen = [peak_of(found["free"], index) for index in range(program.devices)]
+        pairs = zip(found["predicted_in_use"], seen, strict=True)
+        off.append(max(abs(p / s - 1) for p, s in pairs if s >= MEBIBYTE))
+        pairs = zip(found["needs"], found.get("least_mib", ()), strict=False)
+        ratios += [need / MEBIBYTE / least for need, least in pairs]
+    text = f"{'held back' if held_back else 'others'}: served {sum(served)} of {len(served)}"
+    if off:
+        text += f", in use off by {median(off):.1%} in the median, {max(off):.1%} at worst"
+    if ratios:
+        text += (
+            f", stated / least {median(ratios):.2f} in the median and {max(ratios):.2f} at worst"
+        )
+    return text
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ def place(program: Program, folder: Path, share: str) -> dict[str, Any]:
 
     source, outputs, batch = source_of(program, folder)
     options: dict[str, Any] = {"batch_size": batch, "outputs": outputs, "seed": 0}
+    if program.runs == SESSION:  # TensorFlow puts hints over what a device function says
+        options["keep_colocation"] = True
     options = {key: value for key, value in options.items() if value is not None}
     one = placer.place(source, f"1x{program.card}", spill="never", time_limit=20, **options)
     if program.devices == 1:
@@ -66,6 +68,7 @@ def place(program: Program, folder: Path, share: str) -> dict[str, Any]:
             source,
             f"{program.devices}x{program.card}",
             max_memory={f"GPU:{index}": cap for index in range(program.devices)},
+            spill="never",
             time_limit=20,
             **options,
         )

@@ -12,12 +12,18 @@ from cost_models.gpu_convolutions import UNKNOWN_CAPABILITY, costs_on_gpus
 from cost_models.op_cost import OpCost, with_measured
 from placer.errors import UsageError
 from placer.extraction import Extraction
+from placer.graph.buffer_sharing import find_variables
+from placer.graph.op_graph import OpGraph
+from placer.graph.passes.constant_folding import MOST_FOLDED_BYTES
 from placer.graph.passes.roles import find_roles
 from placer.plan.measured_costs import MeasuredCosts
 from placer.plan.request import Options
 from placer.prediction.costs.op_costs import estimate_costs
 
 _BUILT = ("function", "keras")
+_IN_SESSIONS = ("graph", "graph_def", "meta_graph")
+
+_UPDATES_WITH_SLOTS = ("ResourceApply", "ResourceSparseApply")
 
 
 def cost_ops(
@@ -55,9 +61,10 @@ def _in_environment(
     capability = min((gpu.compute_capability or UNKNOWN_CAPABILITY for gpu in gpus), key=float)
     infos = {op.name: op.info for op in extraction.graph.ops.values()}
     red_zones = has_red_zones(extraction, wanted)
-    return with_initial_bytes(
-        costs_on_gpus(costs, infos, capability, red_zones=red_zones), extraction
-    )
+    found = costs_on_gpus(costs, infos, capability, red_zones=red_zones)
+    if extraction.model["format"] in _IN_SESSIONS:
+        return with_kept_constants(found, extraction.graph)
+    return with_initial_bytes(found, extraction)
 
 
 def has_red_zones(extraction: Extraction, wanted: Options) -> bool:
@@ -84,6 +91,23 @@ def with_initial_bytes(costs: dict[str, OpCost], extraction: Extraction) -> dict
         for name in made
         if costs[name].persistent_bytes
     }
+
+
+def with_kept_constants(costs: dict[str, OpCost], graph: OpGraph) -> dict[str, OpCost]:
+    """The costs of the variables of a program that a session builds: the first value of a slot is a
+    constant that the session keeps, and that the first update copies; the slots of one variable
+    share it (``PrepareToUpdateVariable`` of ``core/kernels/training_op_helpers.h``)."""
+    variable_of = graph.ask_once(find_variables)
+    found = dict(costs)
+    for op in graph.ops.values():
+        if not op.op_type.startswith(_UPDATES_WITH_SLOTS):
+            continue
+        variables = [variable_of[tensor] for tensor in op.inputs if tensor in variable_of]
+        for slot in variables[1:2]:
+            size = costs[slot].persistent_bytes
+            if size <= MOST_FOLDED_BYTES:
+                found[slot] = replace(costs[slot], persistent_bytes=2 * size)
+    return found
 
 
 def _warnings(

@@ -16,7 +16,7 @@ from cost_models.tensor_size import counted_bytes
 from placer.graph.op_graph import OpGraph
 from placer.graph.tensor_names import op_of
 
-_MOST_BYTES = 10 << 20
+MOST_FOLDED_BYTES = 10 << 20
 """``ConstantFoldingOptions::max_constant_size_in_bytes``."""
 
 _SMALL_BYTES = 64 << 10
@@ -43,7 +43,7 @@ def find_constants(graph: OpGraph) -> frozenset[str]:
         elif op.op_type in _PURE and op.inputs and known.issuperset(map(op_of, op.inputs)):
             outputs = op.info.outputs
             sized = all(t.shape is not None and None not in t.shape for t in outputs)
-            small = sized and all(counted_bytes(tensor) <= _MOST_BYTES for tensor in outputs)
+            small = sized and all(counted_bytes(tensor) <= MOST_FOLDED_BYTES for tensor in outputs)
             if small and op.name not in fetched:
                 known.add(op.name)
     return frozenset(known)
@@ -66,3 +66,17 @@ def find_folded(graph: OpGraph) -> dict[str, tuple[int, ...]]:
         )
         for name, count in folded.items()
     }
+
+
+def find_consumed(graph: OpGraph) -> tuple[str, ...]:
+    """The constants that only ops read which are computed once: none of them stays."""
+    folded = graph.ask_once(find_folded)
+    fetched = {op_of(tensor) for tensor in graph.fetches}
+    return tuple(
+        name
+        for name, op in graph.ops.items()
+        if op.op_type == "Const"
+        and name not in fetched
+        and (readers := graph.tensors[op.output_name(0)].consumers)
+        and all(reader in folded for reader in readers)
+    )

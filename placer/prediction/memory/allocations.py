@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cost_models.gpu_convolutions import RED_ZONES_BYTES
+from placer.prediction.memory.allocator import MOST_PADDING_BYTES, rounded_bytes
 from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.routes import is_cpu
@@ -42,7 +43,8 @@ class Allocations:
     a program is loaded or built; ``moved`` are the chunks that end a step as another chunk.
     ``temporaries`` are what kernels take for themselves; they do without those that are
     ``optional`` where they cannot be had.  ``askers`` are the numbers of the ops that ask, by
-    event that does.  ``elastic`` are (number of the event before which it is, bytes): what a kernel
+    event that does.  ``restoring_bytes`` hold what is read from a file, in whatever order that is
+    there.  ``elastic`` are (number of the event before which it is, bytes): what a kernel
     takes besides where it can be had; ``tuned`` (number of the event, bytes of the copy, op) what
     takes red zones the first time.  ``peak_bytes`` is that of :meth:`StepMemory.peaks` along the
     same order.  The steps that come after it ask for the same, unless there are ``later`` ones
@@ -59,6 +61,7 @@ class Allocations:
     elastic: list[tuple[int, int]] = field(default_factory=list)
     tuned: list[tuple[int, int, int]] = field(default_factory=list)
     peak_bytes: int = 0
+    restoring_bytes: int = 0
     later: tuple[Allocations, ...] = ()
 
     def in_step(self, number: int) -> Allocations:
@@ -67,13 +70,14 @@ class Allocations:
 
     def loading(self) -> Allocations:
         """Loading or building alone."""
-        return Allocations(kept=self.kept, sizes=self.sizes)
+        return Allocations(kept=self.kept, sizes=self.sizes, restoring_bytes=self.restoring_bytes)
 
     def loaded(self) -> Allocations:
         """The same where what is kept is there without what computing it took."""
         given_back = {~event for event in self.kept if event < 0}
         kept = [event for event in self.kept if event >= 0 and event not in given_back]
-        return replace(self, kept=kept, later=tuple(later.loaded() for later in self.later))
+        later = tuple(later.loaded() for later in self.later)
+        return replace(self, kept=kept, restoring_bytes=0, later=later)
 
     def with_elastic(self) -> Allocations:
         """The same where libraries get the workspaces that they do without if need be."""
@@ -131,12 +135,28 @@ def find_allocations(
     for name, peak_bytes in step.peaks_of(simulation).items():
         found[name].peak_bytes = peak_bytes
         found[name].kept = simulation.loading(_as_written(step, simulation.kept, name))
+        if not (step.initial or is_cpu(name)):
+            found[name].restoring_bytes = _restoring_bytes(step, name)
     return {name: asked.with_tuning() for name, asked in found.items()}
 
 
 def peaks_in(asked: Mapping[str, Allocations]) -> dict[str, int]:
     """The peak of every device along the order in which that is asked for."""
     return {name: allocations.peak_bytes for name, allocations in asked.items()}
+
+
+def _restoring_bytes(step: StepMemory, device: str) -> int:
+    """The least limit under which no order of what is restored loses anything: that which comes
+    last gets a chunk that is split, as one is that is twice as large as what it is for.  A session
+    restores variables in an order that differs between processes."""
+    lasting, ops = step.resident.get(device, {}), step.graph.ops
+    restored = [
+        rounded_bytes(size)
+        for op, size in lasting.items()
+        if ops[op].op_type != "Const" and op not in step.folded
+    ]
+    restored += map(rounded_bytes, step.idle.get(device, ()))
+    return sum(restored) + min(max(restored, default=0), MOST_PADDING_BYTES)
 
 
 def _as_written(step: StepMemory, chunk_of: Mapping[str, int], device: str) -> list[int]:

@@ -105,7 +105,8 @@ def peak_in_use(allocations: Allocations, kept: KeptChunks) -> int:
 
 def serves(allocations: Allocations, limit_bytes: int, *, growth: bool) -> bool:
     """Whether an allocator with this limit serves the steps."""
-    return AllocatorState(Allocator(limit_bytes=limit_bytes, growth=growth)).run(allocations)
+    state = AllocatorState(Allocator(limit_bytes=limit_bytes, growth=growth))
+    return limit_bytes >= allocations.restoring_bytes and state.run(allocations)
 
 
 def _least_that_serves(unlimited: _Unlimited, near: int) -> tuple[int, Allocator]:
@@ -160,11 +161,12 @@ def larger_limits(limit: int, shares: Sequence[float]) -> list[int]:
 
 
 def least_bytes(allocations: Allocations) -> int:
-    """The most that is asked for at once, in chunks of the least size: no lower limit serves."""
+    """The most that is asked for at once, in chunks of the least size: no lower limit serves, in
+    whatever order the restored variables come."""
     kept, most = _most_at_once(allocations.kept, allocations, 0)
     for asked in (allocations, *allocations.later):
         most = max(most, _most_at_once(asked.events, asked, kept)[1])
-    return most
+    return max(most, allocations.restoring_bytes)
 
 
 def _most_at_once(events: Sequence[int], asked: Allocations, now: int) -> tuple[int, int]:

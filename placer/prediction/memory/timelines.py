@@ -16,7 +16,7 @@ from itertools import accumulate
 from cost_models.op_cost import OpCost
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
-from placer.graph.passes.constant_folding import find_folded
+from placer.graph.passes.constant_folding import find_consumed, find_folded
 from placer.graph.passes.roles import UNUSED, UNUSED_VARIABLES, Roles, find_roles
 from placer.prediction.memory.buffers import Buffer, Lifetime, bytes_in_use
 from placer.prediction.memory.lifetimes import Simulation, find_lifetimes
@@ -75,6 +75,10 @@ class StepMemory:
             for index in outputs:
                 where = self.resident.setdefault(memory_of[routes.home[f"{name}:{index}"]], {})
                 where[name] = where.get(name, 0) + (costs[name].output_bytes[index] or 0)
+        for name in graph.ask_once(find_consumed):
+            if any(reader in self.folded for reader in graph.tensors[f"{name}:0"].consumers):
+                for held in self.resident.values():
+                    held.pop(name, None)
         self.initial = {
             name: cost.initial_bytes for name, cost in costs.items() if cost.initial_bytes
         }

@@ -13,13 +13,18 @@ from placer.prediction.memory.allocations import Allocations, find_allocations
 from placer.prediction.memory.allocator import rounded_bytes
 from placer.prediction.memory.need import KeptChunks, Need, find_need, peak_in_use, serves
 from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.metrics import MemoryNeed, NeedParts
+from placer.prediction.metrics import MemoryNeed, NeedParts, PeakRange
 from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.thread_pool import ThreadedStep
 
 _WORST_ORDERS = 2
 """Along so many orders it is followed what parts of a program need."""
+
+_UNFOLLOWED_SHARE = 0.05
+"""Share of what is not resident by which a GPU's need is larger than along the orders that are
+followed: which chunk a request gets depends on all of the order, and threads that wait for their
+turn change that from step to step (``benchmarks/simulated``)."""
 
 _UNKNOWN_IN_USE = 0.01
 """How far peaks in use were beyond those that were followed."""
@@ -79,15 +84,14 @@ def _of_requests(step: StepMemory, name: str, requests: Sequence[Allocations]) -
     for asked in requests:
         near = needs[-1].need_bytes if needs else 0
         needs.append(find_need(asked, growth=False, kept=kept, near=near))
-    resident_bytes = sum(map(rounded_bytes, step.resident.get(name, {}).values()))
-    resident_bytes += sum(map(rounded_bytes, step.idle.get(name, ())))
+    resident_bytes = _resident_bytes(step, name)
     in_use = range_of([need.in_use_bytes for need in needs], resident_bytes)
     in_use = replace(
         in_use,
         low_bytes=max(int(in_use.low_bytes * (1 - _UNKNOWN_IN_USE)), resident_bytes),
         high_bytes=ceil(in_use.high_bytes * (1 + _UNKNOWN_IN_USE)),
     )
-    need = range_of([need.need_bytes for need in needs], resident_bytes)
+    need = _range_of_needs([need.need_bytes for need in needs], resident_bytes)
     index = next(i for i, found in enumerate(needs) if found.need_bytes == need.expected_bytes)
     typical, asked = needs[index], requests[index]
     return MemoryNeed(
@@ -105,6 +109,18 @@ def _of_requests(step: StepMemory, name: str, requests: Sequence[Allocations]) -
     )
 
 
+def _resident_bytes(step: StepMemory, name: str) -> int:
+    """What is resident on a GPU, in chunks."""
+    held = (*step.resident.get(name, {}).values(), *step.idle.get(name, ()))
+    return sum(map(rounded_bytes, held))
+
+
+def _range_of_needs(needs: Sequence[int], resident_bytes: int) -> PeakRange:
+    found = range_of(needs, resident_bytes)
+    unfollowed = max(0, int(_UNFOLLOWED_SHARE * (found.high_bytes - resident_bytes)))
+    return replace(found, high_bytes=found.high_bytes + unfollowed)
+
+
 def parts_of_needs(
     step: StepMemory,
     needs: Mapping[str, MemoryNeed],
@@ -114,13 +130,16 @@ def parts_of_needs(
     found = dict(needs)
     for name, need in needs.items():
         if not is_cpu(name):
-            parts = _need_parts(step, need, [along[name] for along in requests])
+            parts = _need_parts(step, name, need, [along[name] for along in requests])
             found[name] = replace(need, parts=parts)
     return found
 
 
-def _need_parts(step: StepMemory, need: MemoryNeed, asked: Sequence[Allocations]) -> NeedParts:
+def _need_parts(
+    step: StepMemory, name: str, need: MemoryNeed, asked: Sequence[Allocations]
+) -> NeedParts:
     """Later steps are followed along the orders that need most in the whole."""
+    resident_bytes = _resident_bytes(step, name)
     high, near = need.need.high_bytes, need.need.expected_bytes
     found = [find_need(a, growth=False, near=near) for a in asked]
     worst = sorted(range(len(found)), key=lambda index: -found[index].need_bytes)[:_WORST_ORDERS]
@@ -128,17 +147,17 @@ def _need_parts(step: StepMemory, need: MemoryNeed, asked: Sequence[Allocations]
 
     def highest(found: Iterable[Allocations]) -> int:
         steps = [find_need(a.loaded(), growth=False, near=near).need_bytes for a in found]
-        return min(range_of(steps, 0).high_bytes, high)
+        return min(_range_of_needs(steps, resident_bytes).high_bytes, high)
 
     later = highest(asked[index].in_step(1) for index in worst) if built or tuned else high
     first = highest(asked[index] for index in worst) if built and tuned else high
     asker = found[worst[0]].peak_asker
-    name = step.layout.names[asker] if asker >= 0 else ""
+    op = step.layout.names[asker] if asker >= 0 else ""
     return NeedParts(
         loading_bytes=find_need(asked[0].loading(), growth=False).need_bytes,
         first_step_bytes=first if tuned else later,
         later_steps_bytes=later,
-        peak_op=step.owner.get(name, name),
+        peak_op=step.owner.get(op, op),
     )
 
 

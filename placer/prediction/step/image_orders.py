@@ -37,7 +37,7 @@ _AGNOSTIC = frozenset(
 it knows: ops that work in any order."""
 
 
-_EITHER = frozenset({"BroadcastTo", "Fill", "RandomUniform", "StatelessRandomUniformV2"})
+_EITHER = frozenset({"Fill", "RandomUniform", "StatelessRandomUniformV2"})
 """Ops that give images which nothing says the order of: the optimizer moves or folds them."""
 
 

@@ -51,3 +51,11 @@ def test_small_large_and_fetched_results_are_left_as_they_are():
             fetches=fetches,
         )
         assert find_folded(graph) == {}
+
+
+def test_weights_of_a_frozen_graph_are_there_once():
+    """Their Identity is computed once, and the constant goes; another that is read stays."""
+    graph = draw("w=Const -> r=Identity -> y", "x -> y", "c=Const -> y", bytes=LARGE)
+    costs = draw_costs(graph, persistent_bytes={"w": LARGE, "c": LARGE})
+    step = StepMemory(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), ("GPU:0",))
+    assert step.resident["GPU:0"] == {"c": LARGE, "r": LARGE}

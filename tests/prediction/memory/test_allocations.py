@@ -216,3 +216,16 @@ def test_what_is_built_holds_three_times_a_variable_for_a_moment():
     found = find_allocations(step, tuple(graph.ops))["GPU:0"]
     assert find_need(found.loading(), growth=False).need_bytes == 3 << 20
     assert find_need(found.loaded().loading(), growth=False).need_bytes == 1 << 20
+
+
+def test_restored_variables_fit_in_any_order():
+    """The large one may come last but one, and takes what is left whole if that is not twice as
+    large as it."""
+    graph = draw("w=VarHandleOp, v=VarHandleOp -> y", bytes=256)
+    costs = draw_costs(graph, persistent_bytes={"w": 3 << 20, "v": 1 << 20})
+    step = StepMemory(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), DEVICES)
+    found = find_allocations(step, tuple(graph.ops))["GPU:0"]
+    need = find_need(found, growth=False).need_bytes
+    assert need == 7 << 20
+    for kept in (found.kept, found.kept[::-1]):
+        assert serves(replace(found, kept=kept), need, growth=False)

@@ -33,6 +33,16 @@ def test_gpus_take_one_region_and_cpus_what_lives_at_once():
         assert need.in_use.low_bytes <= need.in_use.expected_bytes <= need.in_use.high_bytes
 
 
+def test_orders_that_are_not_followed_may_need_more():
+    """5% of the 80 MiB that do not stay, and nothing for the 10 that do."""
+    graph = draw("w=Const -> a", "x -> a", bytes={"w": 10 << 20, "x": 40 << 20, "a": 40 << 20})
+    costs = draw_costs(graph, persistent_bytes={"w": 10 << 20})
+    step = StepMemory(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), ("GPU:0",))
+    need = _needs(step, tuple(graph.ops))["GPU:0"].need
+    assert need.expected_bytes == 90 << 20
+    assert 94 << 20 <= need.high_bytes < 94.5 * (1 << 20)
+
+
 def test_workspaces_that_can_be_done_without_are_in_use_and_not_needed():
     """8 MiB besides x and a while a runs, on a GPU alone; the need is as without."""
     graph = draw("x -> a", bytes={"x": 3 << 20, "a": 2 << 20})

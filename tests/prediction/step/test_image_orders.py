@@ -13,9 +13,9 @@ SIZE = 4 * 4 * 64 * 64 * 16
 IMAGE = TensorProperties(dtype="float32", shape=(4, 64, 64, 16))
 
 
-def layout(line, placement=None, images=None):
+def layout(*lines, placement=None, images=None):
     """The layout of a graph of images, Conv2Ds with their channels first."""
-    graph = draw(line, bytes=SIZE, feeds=["x"], fetches=["y:0"])
+    graph = draw(*lines, bytes=SIZE, feeds=["x"], fetches=["y:0"])
     for name, op in graph.ops.items():
         shape = (images or {}).get(name, IMAGE.shape)
         outputs = (replace(IMAGE, shape=shape),)
@@ -42,6 +42,17 @@ def test_an_image_is_turned_where_it_enters_and_where_it_leaves():
 def test_one_copy_serves_all_who_read_it():
     found = layout("x=Placeholder -> c=Conv2D, d=Conv2D -> a=AddV2 -> y=ResizeBilinear")
     assert copies(found) == ["x", "a"]
+
+
+def test_what_is_broadcast_to_an_image_is_turned():
+    """Its channels come last, as in the gradient of a mean."""
+    found = layout(
+        "m -> b=BroadcastTo",
+        "x=Placeholder -> c=Conv2D",
+        "b, c -> a=Mul -> y=ResizeBilinear",
+        images={"m": (4, 1, 1, 16)},
+    )
+    assert copies(found) == ["x", "b", "a"]
 
 
 def test_an_image_that_is_fetched_is_turned_before_it_is_sent():
