@@ -43,6 +43,8 @@ class OpCost:
     - ``tuned_bytes``: the result that a GPU's library copies when it first tries its algorithms for
       ops like this; 0 where it tries none (:mod:`cost_models.gpu_convolutions`).
     - ``channels_first``: a GPU's kernel has images channels first, where the program has them last.
+    - ``constant_bytes``: of ``persistent_bytes``, the constant that a variable starts as, which its
+      first update copies.
     - ``initial_bytes``: what computing a variable's first value takes beside it.
     - ``held_bytes``: what outputs without a size of their own keep alive (the elements of a tensor
       list), one entry per output; empty where nothing is held.
@@ -70,6 +72,7 @@ class OpCost:
     workspace_bytes: int = 0
     tuned_bytes: int = 0
     channels_first: bool = False
+    constant_bytes: int = 0
     initial_bytes: int = 0
     persistent_bytes: int = 0
     inaccurate: bool = False

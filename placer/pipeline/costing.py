@@ -106,7 +106,7 @@ def with_kept_constants(costs: dict[str, OpCost], graph: OpGraph) -> dict[str, O
         for slot in variables[1:2]:
             size = costs[slot].persistent_bytes
             if size <= MOST_FOLDED_BYTES:
-                found[slot] = replace(costs[slot], persistent_bytes=2 * size)
+                found[slot] = replace(costs[slot], persistent_bytes=2 * size, constant_bytes=size)
     return found
 
 

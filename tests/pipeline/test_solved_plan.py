@@ -28,7 +28,7 @@ def test_a_need_over_a_cap_is_warned_of_where_the_tensors_fit():
     cluster = parse_cluster(f"GPU:0:{need - 2}")
     ((code, message, _),) = needs_over_caps(cluster, metrics)
     assert code == "need_over_cap"
-    assert "GPU:0 requires 2.00 MiB" in message
+    assert "GPU:0 requires 2.10 MiB" in message
     assert "2 B more than its limit" in message
     assert not list(needs_over_caps(parse_cluster("GPU:0:3MiB"), metrics))
 

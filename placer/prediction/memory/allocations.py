@@ -31,7 +31,7 @@ from placer.prediction.memory.allocator import MOST_PADDING_BYTES, rounded_bytes
 from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.routes import is_cpu
-from placer.prediction.step.step_layout import StepLayout, Tuned
+from placer.prediction.step.step_layout import Effect, StepLayout, Tuned
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,12 +42,13 @@ class Allocations:
     step in order, ``~chunk`` where one is freed.  ``kept`` are the events before the first step, as
     a program is loaded or built; ``moved`` are the chunks that end a step as another chunk.
     ``temporaries`` are what kernels take for themselves; they do without those that are
-    ``optional`` where they cannot be had.  ``askers`` are the numbers of the ops that ask, by
-    event that does.  ``restoring_bytes`` hold what is read from a file, in whatever order that is
-    there.  ``elastic`` are (number of the event before which it is, bytes): what a kernel
-    takes besides where it can be had; ``tuned`` (number of the event, bytes of the copy, op) what
-    takes red zones the first time.  ``peak_bytes`` is that of :meth:`StepMemory.peaks` along the
-    same order.  The steps that come after it ask for the same, unless there are ``later`` ones
+    ``optional`` where they cannot be had.  ``askers`` are the numbers of the ops that ask, by event
+    that does.  ``restoring_bytes`` hold what is read from a file, in whatever order.  ``elastic``
+    are (number of the event before which it is, bytes): what a kernel takes besides where it can be
+    had; ``tuned`` (number of the event, bytes of the copy, op) what takes red zones the first time;
+    ``copied`` (the same, and a chunk of ``kept``) what the first update of a variable writes to.
+    ``peak_bytes`` is that of :meth:`StepMemory.peaks` along the same order.  The steps that come
+    after it ask for the same, unless there are ``later`` ones
     along other orders, or without what is tuned.
     """
 
@@ -60,6 +61,7 @@ class Allocations:
     askers: list[int] = field(default_factory=list)
     elastic: list[tuple[int, int]] = field(default_factory=list)
     tuned: list[tuple[int, int, int]] = field(default_factory=list)
+    copied: list[tuple[int, int, int, int]] = field(default_factory=list)
     peak_bytes: int = 0
     restoring_bytes: int = 0
     later: tuple[Allocations, ...] = ()
@@ -93,20 +95,31 @@ class Allocations:
     def with_tuning(self) -> Allocations:
         """The same where convolutions of shapes that are new are tuned in the first step: each
         asks for a copy of its result, which it does without if need be, and for a workspace (of
-        0 bytes at the least), both with red zones, before it goes on."""
-        if not self.tuned:
+        0 bytes at the least), both with red zones, before it goes on.  Variables that start as a
+        constant move to another chunk, and the constant stays."""
+        if not (self.tuned or self.copied):
             return self
         events: list[int] = []
         sizes, optional, done = dict(self.sizes), set(self.optional), 0
         askers: list[int] = []
         chunk, asked = max(sizes, default=0) + 1, 0
-        for index, size, op in self.tuned:
+        moved, kept = dict(self.moved), list(self.kept)
+        for index, size, op, constant in sorted([*((*t, -1) for t in self.tuned), *self.copied]):
             before = self.events[done:index]
-            events += [*before, chunk, chunk + 1, ~(chunk + 1), ~chunk]
             count = sum(event >= 0 for event in before)
-            askers += [*self.askers[asked : asked + count], op, op]
-            sizes |= {chunk: size + RED_ZONES_BYTES, chunk + 1: RED_ZONES_BYTES}
-            optional.add(chunk)
+            events += before
+            askers += self.askers[asked : asked + count]
+            if constant >= 0:
+                events.append(chunk)
+                askers.append(op)
+                sizes[chunk] = size
+                moved[constant] = chunk
+                kept.append(chunk)
+            else:
+                events += [chunk, chunk + 1, ~(chunk + 1), ~chunk]
+                askers += [op, op]
+                sizes |= {chunk: size + RED_ZONES_BYTES, chunk + 1: RED_ZONES_BYTES}
+                optional.add(chunk)
             chunk, done, asked = chunk + 2, index, asked + count
         return replace(
             self,
@@ -114,8 +127,10 @@ class Allocations:
             events=events + self.events[done:],
             optional=optional,
             askers=askers + self.askers[asked:],
+            moved=moved,
             tuned=[],
-            later=(self,),
+            copied=[],
+            later=(replace(self, sizes=sizes, kept=kept),),
         )
 
 
@@ -151,7 +166,7 @@ def _restoring_bytes(step: StepMemory, device: str) -> int:
     restores variables in an order that differs between processes."""
     lasting, ops = step.resident.get(device, {}), step.graph.ops
     restored = [
-        rounded_bytes(size)
+        rounded_bytes(size - step.constants.get(op, 0))
         for op, size in lasting.items()
         if ops[op].op_type != "Const" and op not in step.folded
     ]
@@ -196,11 +211,12 @@ class Requests(Changes):
         for device, held in step.resident.items():
             found = self.found[device]
             for op, size in held.items():
-                self.kept[op] = self._number(found, size)
+                self.kept[op] = self._number(found, size - step.constants.get(op, 0))
                 self.device_of[op] = device
         self.chunk_of = dict(self.kept)
         self.initial = {self.kept[op]: op for op in step.initial if op in self.kept}
         self.initial_bytes = step.initial
+        self.constants = dict(step.constants)
         self.seen: set[Tuned] = set()
 
     def loading(self, written: Sequence[int]) -> list[int]:
@@ -298,6 +314,14 @@ class Requests(Changes):
             self.found[self.device_of[variable]].events.append(~self.chunk_of[variable])
         self.chunk_of[variable] = given
         super()._assign(op)
+
+    def _change_state(self, op: int, effect: Effect) -> None:
+        for variable in self.layout.variables.get(op, ()) if self.constants else ():
+            size = self.constants.pop(variable, 0)
+            if size and effect == Effect.UPDATE_VARIABLE:
+                found = self.found[self.device_of[variable]]
+                found.copied.append((len(found.events), size, op, self.kept[variable]))
+        super()._change_state(op, effect)
 
     def _release_value(self, variable: str, first: int) -> None:
         """A variable that is still being read is copied before it changes."""

@@ -192,7 +192,8 @@ def _asked_for_by(allocations: Allocations, request: int) -> tuple[int, int, int
     while left:
         asked = allocations.in_step(number)
         asker = asked.askers[left - 1] if left <= len(asked.askers) else -1
-        alive, left = _alive_after(asked.events, kept, left)
+        constants = dict.fromkeys(asked.kept[len(allocations.kept) :])
+        alive, left = _alive_after(asked.events, kept | constants, left)
         number += 1
     sizes = asked.sizes
     workspace = sum(sizes[chunk] for chunk in alive if chunk in asked.temporaries)

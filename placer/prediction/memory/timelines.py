@@ -82,6 +82,9 @@ class StepMemory:
         self.initial = {
             name: cost.initial_bytes for name, cost in costs.items() if cost.initial_bytes
         }
+        self.constants = {
+            name: cost.constant_bytes for name, cost in costs.items() if cost.constant_bytes
+        }
         self.idle = graph.idle_bytes
         self.device_names = tuple(
             dict.fromkeys((*device_names, *self.resident, *self.layout.memory))

@@ -229,3 +229,20 @@ def test_restored_variables_fit_in_any_order():
     assert need == 7 << 20
     for kept in (found.kept, found.kept[::-1]):
         assert serves(replace(found, kept=kept), need, growth=False)
+
+
+def test_a_constant_that_a_variable_starts_as_stays_when_the_first_update_copies_it():
+    """From the second step on there are both, and nothing more is asked for."""
+    graph = draw(
+        "w=VarHandleOp, m=VarHandleOp, g -> u=ResourceApplyMomentum",
+        dtypes=dict.fromkeys(("w", "m"), "resource"),
+        bytes={"g": 1 << 20},
+    )
+    costs = draw_costs(graph, persistent_bytes={"w": 1 << 20, "m": 2 << 20})
+    costs["m"] = replace(costs["m"], constant_bytes=1 << 20)
+    step = StepMemory(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), DEVICES)
+    first = find_allocations(step, tuple(graph.ops))["GPU:0"]
+    assert [first.sizes[chunk] for chunk in first.kept] == [1 << 20, 1 << 20]
+    assert _events(first).count(1 << 20) == 2
+    assert _events(first.in_step(1)).count(1 << 20) == 1
+    assert 4 << 20 <= find_need(first, growth=False).in_use_bytes <= (4 << 20) + 512
