@@ -149,8 +149,9 @@ def _why_parts_differ(model: Any, batch: Callable[[], Any], parts: int) -> str:
     state = [*model.non_trainable_variables, *model.metrics_variables]
     before = [variable.numpy() for variable in state]
     try:
+        data = batch()
         both = tf.function(partial(_both, model, parts), jit_compile=False, autograph=False)
-        norm, difference = both(batch())
+        norm, difference = both.get_concrete_function(data)(data)
     except (tf.errors.OpError, PlacerError, Undecided, ValueError, TypeError) as error:
         return f"a step in parts could not be run to see it ({str(error).splitlines()[0]})"
     finally:

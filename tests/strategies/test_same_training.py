@@ -57,7 +57,20 @@ def squared_one_by_one(y, p):
     return ops.square(one_by_one(y, p))
 
 
+class Adding(layers.Layer):
+    """Adds a loss of what it lets through."""
+
+    def __init__(self, reduce):
+        super().__init__()
+        self.reduce = reduce
+
+    def call(self, codes):
+        self.add_loss(0.01 * self.reduce(ops.square(codes)))
+        return codes
+
+
 MEANS = {
+    "a layer adds a mean": lambda: dense("mse", Adding(ops.mean)),
     "regularised": lambda: dense(
         "mse", layers.Dense(5, activity_regularizer="l2"), kernel_regularizer="l2"
     ),
@@ -65,6 +78,7 @@ MEANS = {
     "run with the same draws": lambda: dense(one_by_one, layers.Dropout(0.4)),
 }
 MIXED = {
+    "a layer adds a sum": (lambda: dense("mse", Adding(ops.sum)), "adds a mean or a constant"),
     "contrastive": (lambda: dense(contrastive, layers.Dropout(0.2)), "two batch dimensions"),
     "variance": (lambda: dense(with_variance), "sum over the examples"),
     "a sum": (lambda: dense(keras.losses.MeanSquaredError("sum")), "not their mean"),

@@ -71,6 +71,7 @@ _SHAPES = """
 _SHAPE_ARGUMENTS = """
     Reshape Fill BroadcastTo Tile StridedSlice Slice Pad PadV2 TensorListGetItem TensorListSetItem
     TensorListStack TensorListReserve TensorListFromTensor EmptyTensorList Conv2DBackpropInput
+    Conv2DBackpropInputV2 Conv3DBackpropInputV2
 """
 """Types that may take a size in addition to the examples."""
 
@@ -173,6 +174,15 @@ def _rows(op: BatchOp) -> list[State]:
     if any(state.axis for state in found):
         raise MixesExamples("does not keep the examples along the first axis")
     return list(found)
+
+
+@_rule("Conv2DBackpropInput Conv2DBackpropInputV2 Conv3DBackpropInputV2")
+def _transposed_convolution(op: BatchOp) -> list[State]:
+    """The sizes, the filter, the examples."""
+    op.only(0, 2)
+    if op.examples(2).axis:
+        raise Undecided("does not have the examples along its first axis")
+    return [op.keeps_rows(2)]
 
 
 @_rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")

@@ -57,6 +57,12 @@ APART = {
     "convolution": lambda x: tf.nn.conv2d(
         tf.reshape(x, (-1, 2, 3, 1)), tf.constant(KERNEL), 1, "SAME"
     ),
+    "transposed convolution": lambda x: tf.nn.conv2d_transpose(
+        tf.reshape(x, (-1, 2, 3, 1)),
+        tf.constant(KERNEL[..., ::-1, :1]),
+        tf.shape(x)[0] * [1, 0, 0, 0] + [0, 2, 3, 1],
+        1,
+    ),
     "attention": attention,
     "lookup": lambda x: tf.gather(TABLE, rows(x)),
     "one hot": lambda x: tf.one_hot(rows(x), 9),
