@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from placer.pipeline.pipeline import report as report
     from placer.plan.plan import Plan as Plan
     from placer.problem.placement_problem import PlacementProblem as PlacementProblem
+    from placer.questions.auto import AutoResult as AutoResult
     from placer.questions.auto import auto as auto
     from placer.questions.auto import compare_strategies as compare_strategies
     from placer.questions.batch_sizes import sweep as sweep
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from placer.strategies.towers import data_parallel as data_parallel
 
 _HOMES = {
+    "AutoResult": "placer.questions.auto",
     "ClusterSession": "placer.application.running.cluster_runs",
     "PlacementProblem": "placer.problem.placement_problem",
     "Plan": "placer.plan.plan",

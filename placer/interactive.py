@@ -28,7 +28,7 @@ _SHOWN_AFTER = 3.0
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
 
-    from placer.application.placing.model_binding import BoundModel
+    from placer.application.placing.model_binding import BoundModel, BoundStep
     from placer.application.running.checkpoints import Progress
     from placer.questions.auto import AutoResult
 
@@ -39,7 +39,26 @@ def bind(
     """See :func:`placer.application.placing.model_binding.bind_model`."""
     from placer.application.placing.model_binding import bind_model
 
-    return bind_model(plan, model, strict=strict, missing=missing)
+    return bind_model(plan, model, strict=strict, step=_training_step(plan), missing=missing)
+
+
+def _training_step(plan: Plan, *, adapts: bool = False) -> BoundStep:
+    """The training step that ``plan`` is of, in parts where the plan divides it."""
+    from placer.application.placing.model_binding import BoundStep
+    from placer.strategies.requests import planned_training
+
+    division = planned_training(plan)
+    if division is None:
+        return BoundStep(adapts=adapts)
+    from placer.strategies.keras_replicas import divided_train_step
+    from placer.strategies.same_training import check_parts
+
+    return BoundStep(
+        method=partial(divided_train_step, division=division),
+        parts=division.parts,
+        check=partial(check_parts, parts=division.parts, is_exact=division.is_exact),
+        adapts=True,
+    )
 
 
 def bind_auto(found: AutoResult, model: Any, *, missing: str) -> AbstractContextManager[Any]:
@@ -52,19 +71,9 @@ def bind_auto(found: AutoResult, model: Any, *, missing: str) -> AbstractContext
         warn_of_absence(found.plan.placement.values(), missing)
         return nullcontext(model)
     from placer.application.placing.model_binding import BoundStep, bind_model
-    from placer.strategies.keras_replicas import divided_train_step
-    from placer.strategies.same_training import check_parts
 
-    division = found.division
     if found.task == "training":
-        step = BoundStep(adapts=True)
-        if division is not None:
-            step = BoundStep(
-                method=partial(divided_train_step, division=division),
-                parts=division.parts,
-                check=partial(check_parts, parts=division.parts, is_exact=found.row.is_exact),
-                adapts=True,
-            )
+        step = _training_step(found.plan, adapts=True)
     else:
         divided = found.plan.model.get("division")
         parts = divided["parts"] if divided else 1

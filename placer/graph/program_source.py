@@ -18,13 +18,25 @@ class DivisionFacts(TypedDict):
     inputs: list[str]
 
 
+class TrainingDivisionFacts(TypedDict):
+    """How a Keras training step is divided, and whether its parts give what the whole gives."""
+
+    towers: list[list[str]]
+    speeds: list[float] | None
+    pieces: int
+    in_flight: int
+    replicated: bool
+    is_exact: bool
+
+
 class ModelSource(TypedDict, total=False):
     """The file that a program was read from, and which program of it.
 
     ``path`` is as it was given, empty for a live program; ``fingerprint`` is of the flat graph
     without devices, ``inputs`` are what is fed, by key, ``sha256`` is of the main file.
-    ``division`` is absent if the batch is whole, ``splits`` (variables, into how many parts) if no
-    table is split.
+    ``division`` is absent if the batch is whole, as is ``training_division`` if it is not divided
+    where a Keras training step is traced, ``splits`` (variables, into how many parts) if no table
+    is split.
     """
 
     path: str
@@ -36,6 +48,7 @@ class ModelSource(TypedDict, total=False):
     fingerprint: str
     inputs: list[str]
     division: DivisionFacts
+    training_division: TrainingDivisionFacts
     splits: dict[str, int]
 
 

@@ -9,7 +9,7 @@ add:z:0     in a FunctionDef: tensor 0 of the output argument z (read by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 CONTROL = "^"
 
@@ -87,3 +87,23 @@ def renamed(reference: str, new_names: Mapping[str, str]) -> str:
     bare = reference.lstrip(CONTROL)
     name, colon, index = bare.partition(":")
     return reference.removesuffix(bare) + new_names.get(name, name) + colon + index
+
+
+def slot_owners(names: Collection[str]) -> dict[str, str]:
+    """The variable that each optimizer slot is of, by the names that Keras 3 gives: its optimizer
+    (which has an ``iteration``), its variable with underscores, and what it is.  Optimizers that
+    update in one op need no names: that op ties their slots to the variable.
+
+    >>> slot_owners(["users/embeddings", "adam/users_embeddings_momentum", "adam/iteration"])
+    {'adam/users_embeddings_momentum': 'users/embeddings'}
+    """
+    known, flat = set(names), {name.replace("/", "_"): name for name in names}
+    found = {}
+    for name in names:
+        scope, _, last = name.rpartition("/")
+        words = last.split("_") if f"{scope}/iteration" in known else []
+        prefixes = ("_".join(words[:count]) for count in range(len(words) - 1, 0, -1))
+        owner = next((flat[prefix] for prefix in prefixes if prefix in flat), name)
+        if owner != name:
+            found[name] = owner
+    return found

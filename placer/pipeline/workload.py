@@ -132,6 +132,8 @@ def require_known_shapes(extraction: Extraction) -> None:
             if roots or batch
             else ""
         )
+        if any("CudnnRNN" in root for root in roots):
+            lost += "; cuDNN does not say what it keeps: leave the layers' use_cudnn at 'auto'"
         raise ShapeError(
             f"{unknown:,} of {total:,} tensors have an unknown shape{lost}"
             f"{''.join(f'; {message}' for _, message, _ in told)}"

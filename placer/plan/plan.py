@@ -257,9 +257,7 @@ class Plan(Page):
 
         Raises ``UsageError`` if the file exists and ``force`` is false.
         """
-        folder = os.path.dirname(os.path.abspath(path))
-        kept = self._with_paths(lambda known: rebased(known, os.getcwd(), folder))
-        write_text(path, kept.to_json(), force=force)
+        write_text(path, self.kept_in(path).to_json(), force=force)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
@@ -267,6 +265,16 @@ class Plan(Page):
 
         Raises ``UsageError`` if there is none or it is not one.
         """
+        plan = cls.from_json(read_kept(path, "plan"), source=os.fspath(path))
+        return plan.found_in(path)
+
+    def kept_in(self, path: str | os.PathLike[str]) -> Plan:
+        """The plan with paths as seen from the folder of the file ``path``."""
+        folder = os.path.dirname(os.path.abspath(path))
+        return self._with_paths(lambda known: rebased(known, os.getcwd(), folder))
+
+    def found_in(self, path: str | os.PathLike[str]) -> Plan:
+        """The plan out of the file ``path``, with paths as seen from here."""
         folder = os.path.dirname(os.path.abspath(path))
 
         def from_here(known: str) -> str:
@@ -274,8 +282,7 @@ class Plan(Page):
             found = rebased(known, folder, os.getcwd())
             return found if os.path.exists(found) or not os.path.exists(known) else known
 
-        plan = cls.from_json(read_kept(path, "plan"), source=os.fspath(path))
-        return plan._with_paths(from_here)
+        return self._with_paths(from_here)
 
     def _with_paths(self, change: Callable[[str], str]) -> Plan:
         """The plan with the paths changed that it names: of its model, cluster and costs."""

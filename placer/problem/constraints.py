@@ -22,6 +22,7 @@ from cost_models.op_info import OpInfo, ask_once
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 from placer.graph.program_source import Warning_
+from placer.graph.tensor_names import slot_owners
 from placer.problem.grouping import Restriction, asked_groups, merged_groups
 
 _PREFERRED = "TensorFlow prefers the CPU kernel, whose elements are in host memory"
@@ -212,11 +213,14 @@ def _pinned_devices(
         for glob, device in patterns.items():
             pin = pin_request(flag, glob, device)
             target = _known_device(device, cluster, pin)
-            matched = [op for op in graph.ops.values() if fnmatchcase(key(op), glob)]
+            handles = _handles_called(glob, graph) if flag == "--pin" else frozenset()
+            matched = [
+                op for op in graph.ops.values() if fnmatchcase(key(op), glob) or op.name in handles
+            ]
             if not matched:
                 raise UsageError(
                     f"{pin}: no op of the {len(graph.ops):,} in the graph matches "
-                    f"{glob!r} (* also matches slashes); it begins with "
+                    f"{glob!r} (* also matches slashes), nor does a variable; it begins with "
                     f"{', '.join(dict.fromkeys(key(op) for op in islice(graph.ops.values(), 5)))}"
                 )
             is_accelerator = any(d.name == target and d.type != "CPU" for d in cluster.devices)
@@ -243,7 +247,24 @@ def _pinned_devices(
                 message = f"{len(unable)} ops that {pin} matches have no kernel there: not pinned"
                 warnings.append(("pin_without_kernel", message, tuple(unable)))
             pinned |= {op.name: (target, pin) for op in matched if op.name not in unable}
-    return pinned, warnings
+    return _pinned_slots(graph, pinned) | pinned, warnings
+
+
+def _handles_called(glob: str, graph: OpGraph) -> frozenset[str]:
+    """The handles of the variables whose names, as a plan has them, match ``glob``."""
+    return frozenset(v.handle for v in graph.variables if fnmatchcase(v.name, glob))
+
+
+def _pinned_slots(graph: OpGraph, pinned: Mapping[str, Pin]) -> dict[str, Pin]:
+    """The pins of the optimizer's slots, each of which goes with its variable."""
+    handles = {variable.name: variable.handle for variable in graph.variables}
+    if pinned.keys().isdisjoint(handles.values()):
+        return {}
+    return {
+        handles[slot]: pinned[handles[owner]]
+        for slot, owner in slot_owners(handles).items()
+        if handles[owner] in pinned
+    }
 
 
 def pin_request(flag: str, glob: str, device: str) -> str:

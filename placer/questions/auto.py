@@ -10,8 +10,12 @@ Ways that differ by less than a margin are taken for equal, and the simplest of 
 
 from __future__ import annotations
 
+import json
+import logging
 import math
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
@@ -19,16 +23,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from cost_models.byte_sizes import format_bytes
 from cost_models.devices import Cluster, DeviceProperties, Link
 from placer.errors import PlacerError, UsageError
+from placer.files import write_text
 from placer.graph.program_source import ModelSource
 from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
 from placer.plan.results import Drawn, interactive
+from placer.plan.schemas import read_kept, require_fit
 from placer.questions.auto_programs import AutoProgram, Built, open_program
 from placer.questions.auto_ways import AS_IT_IS, ONE_PLACEMENT, PARTS, Way, Ways
-from placer.strategies.requests import TrainingDivision
+from placer.strategies.requests import TrainingDivision, planned_training
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+_LOG = logging.getLogger(__name__)
 
 AIMS = ("throughput", "latency", "memory")
 
@@ -44,6 +52,9 @@ the right order."""
 
 SEARCH_SECONDS = 5.0
 """Seconds of each search by default."""
+
+_MOST_CHARACTERS = 200
+"""Characters of another library's message that a row has room for."""
 
 _LINKS = 4.0
 """Links of so many times the bandwidth are what advice is about: NVLink instead of PCIe."""
@@ -90,7 +101,7 @@ class AutoResult(Drawn):
     bring a better one.  ``task`` is ``training`` or ``inference``, ``aim`` what was asked for.
 
     ``name`` is that of a Keras model.  ``plan`` is the plan of the chosen way (of the first one if
-    none fits), ``division`` how its training step is divided.
+    none fits).
     """
 
     SCHEMA: ClassVar = "placer.auto/1"
@@ -106,7 +117,11 @@ class AutoResult(Drawn):
     gain: float | None
     advice: tuple[str, ...]
     plan: Plan = field(repr=False, metadata={"in_file": False})
-    division: TrainingDivision | None = field(default=None, metadata={"in_file": False})
+
+    @property
+    def division(self) -> TrainingDivision | None:
+        """How the training step of the chosen way is divided."""
+        return planned_training(self.plan)
 
     @property
     def row(self) -> AutoRow | None:
@@ -127,6 +142,37 @@ class AutoResult(Drawn):
         """
         found: AbstractContextManager[Any] = interactive().bind_auto(self, model, missing=missing)
         return found
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Writes the result with its plan to ``path``, for :meth:`load` in another process.
+
+        Raises :class:`UsageError` if the file exists and ``force`` is false.
+        """
+        data = json.loads(interactive().render_result(self, "json", width=80))
+        data["plan"] = json.loads(self.plan.kept_in(path).to_json())
+        write_text(path, json.dumps(data, sort_keys=True, indent=1) + "\n", force=force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> AutoResult:
+        """The result in a file that :meth:`save` wrote; it binds the model that it is of.
+
+        Raises :class:`UsageError` if there is none or it is not one.
+        """
+        source = os.fspath(path)
+        try:
+            data = json.loads(read_kept(path, "result"))
+        except ValueError as error:
+            raise UsageError(f"{source} is no result of auto: {error}") from error
+        require_fit(data, "auto", cls.SCHEMA, source)
+        if "plan" not in data:
+            raise UsageError(f"{source} has no plan: auto.save(path) writes a file with one")
+        plan = Plan.from_json(json.dumps(data.pop("plan")), source=source).found_in(path)
+        rows = [
+            {key: row[key] for key in row if key not in AutoRow.IN_JSON} for row in data["rows"]
+        ]
+        del data["schema"]
+        lists = {"rows": tuple(AutoRow(**row) for row in rows), "advice": tuple(data["advice"])}
+        return cls(**{**data, **lists}, plan=plan)
 
 
 @takes_options
@@ -198,7 +244,6 @@ class _Choice:
             gain=following / step if chosen and following and step else None,
             advice=self._advice(chosen),
             plan=kept.plan,
-            division=kept.division,
         )
 
     def _tried(self, way: Way) -> AutoRow:
@@ -210,22 +255,19 @@ class _Choice:
             least_seconds=way.least_seconds,
             is_exact=not (way.in_parts and self.program.inexact),
         )
-        best = min(map(_seconds, self._choosable()), default=math.inf)
-        if best < math.inf and self.aim == "memory":
-            return replace(row, note="not needed: a simpler way fits")
-        if way.limit and self._is_equal(best, way.least_seconds):
-            return replace(row, note=f"cannot be faster: {way.limit}")
-        if way.in_parts and self.program.undivided:
-            return replace(row, note=self.program.undivided)
-        if way.tighter is not None and best < math.inf:
-            row = replace(row, least_seconds=max(way.least_seconds, way.tighter()))
-            if self._is_equal(best, row.least_seconds):
-                return replace(row, note=f"cannot be faster: {PARTS}")
-        self.ways.to_beat = best
+        self.ways.to_beat = min(map(_seconds, self._choosable()), default=math.inf)
         try:
+            row = self._limited(way, row)
+            if row.note:
+                return row
             built = way.build()
         except PlacerError as error:
             return replace(row, note=str(error))
+        except MemoryError:
+            raise
+        except Exception as error:  # a step traced in parts runs the model's own code
+            _LOG.debug("%s cannot be built", way.name, exc_info=True)
+            return replace(row, note=f"cannot be built: {_first_line(error)}")
         row = replace(row, name=built.name or row.name)
         self.built[row.name] = built
         if not built.plan.placement:
@@ -243,6 +285,21 @@ class _Choice:
             need_bytes=built.need_bytes,
             over_bytes=built.over_bytes,
         )
+
+    def _limited(self, way: Way, row: AutoRow) -> AutoRow:
+        """``row`` with a note if the way need not be built: it would not be chosen."""
+        best = self.ways.to_beat
+        if best < math.inf and self.aim == "memory":
+            return replace(row, note="not needed: a simpler way fits")
+        if way.limit and self._is_equal(best, way.least_seconds):
+            return replace(row, note=f"cannot be faster: {way.limit}")
+        if way.in_parts and self.program.undivided:
+            return replace(row, note=self.program.undivided)
+        if way.tighter is not None and best < math.inf:
+            row = replace(row, least_seconds=max(way.least_seconds, way.tighter()))
+            if self._is_equal(best, row.least_seconds):
+                return replace(row, note=f"cannot be faster: {PARTS}")
+        return row
 
     def _moved(self, built: Built) -> str:
         """Where the ops of one placement are."""
@@ -320,7 +377,8 @@ class _Choice:
             elif not row.is_exact and self.exact:
                 yield f"exact=False (--inexact): {row.name}{gain}"
         if any(row.name == AS_IT_IS and row.over_bytes for row in self.rows):
-            yield from self._smaller_batch()
+            with suppress(PlacerError):  # a batch of fixed size has no smaller one
+                yield from self._smaller_batch()
 
     def _smaller_batch(self) -> Iterator[str]:
         """About the largest batch that fits the first accelerator as it is; what is named was
@@ -371,6 +429,12 @@ class _Choice:
         }
         name = min(found, key=found.__getitem__, default="")
         return name, found.get(name, math.inf)
+
+
+def _first_line(error: Exception) -> str:
+    """Returns what another library raised, as one short line."""
+    line = " ".join(str(error).split())
+    return f"{type(error).__name__}: {line[:_MOST_CHARACTERS]}"
 
 
 def _seconds(row: AutoRow | None) -> float:

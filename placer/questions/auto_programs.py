@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.devices import Cluster
-from placer.errors import NoSolutionError, UsageError
+from placer.errors import NoSolutionError, ShapeError, UsageError
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.fitting import fit_workload
 from placer.pipeline.placement import place_first_choices, place_workload
@@ -26,7 +26,6 @@ from placer.plan.request import Options, describe_request
 from placer.strategies.requests import (
     PIPELINE,
     StrategyRequest,
-    TrainingDivision,
     group_alone,
     training_division,
 )
@@ -34,14 +33,13 @@ from placer.strategies.requests import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A built way: its plan, the workload of that, and the division of a training step.
+    """A built way: its plan, and the workload of that.
 
     ``name`` is what it became, where several of one kind were tried.
     """
 
     plan: Plan
     workload: Workload
-    division: TrainingDivision | None = None
     name: str = ""
 
     @property
@@ -75,7 +73,8 @@ class AutoProgram:
     """A program on some devices: a file, or a function.
 
     ``source`` is what :func:`placer.place` takes.  ``inexact`` are variables that parts of a batch
-    would give other values than the whole; ``note`` is what a reader should know of the parts.
+    would give other values than the whole; ``note`` is what a reader should know of the parts,
+    ``shape_advice`` what to do about unknown shapes.
     """
 
     source: Any
@@ -85,6 +84,7 @@ class AutoProgram:
     task: str = "inference"
     inexact: tuple[str, ...] = ()
     note: str = ""
+    shape_advice: str = ""
     known: dict[int | None, Workload] = field(default_factory=dict)
 
     @property
@@ -111,8 +111,16 @@ class AutoProgram:
         """The undivided program with a batch of ``size``, by default the one asked for."""
         size = size or self.size
         if size not in self.known:
-            wanted = replace(self.wanted, batch_size=size)
-            self.known[size] = prepare(self.source, self.devices, wanted)
+            # a shape that begins with the batch is one of this batch
+            shapes = self.wanted.shapes and {
+                name: (size, *shape[1:]) if shape and shape[0] == self.size else shape
+                for name, shape in self.wanted.shapes.items()
+            }
+            wanted = replace(self.wanted, batch_size=size, shapes=shapes)
+            try:
+                self.known[size] = prepare(self.source, self.devices, wanted)
+            except ShapeError as error:
+                raise ShapeError(f"{error}{self.shape_advice}") from error
         return self.known[size]
 
     def on_one_device(self, device: str, size: int | None = None) -> Built:
@@ -212,12 +220,16 @@ class TrainingProgram(AutoProgram):
         from placer.strategies.keras_replicas import divided_train_step
 
         division = training_division(asked, cluster, speeds)
+        division = replace(division, is_exact=not self.inexact)
         method = divided_train_step(self.model, division)
         function = trace_step(self.model, self.specs, "train_step", method, values=False)
         objective = "throughput" if asked.kind == PIPELINE else "transfer"
         wanted = replace(self.wanted, objective=objective, spill="never")
         workload = replace(prepare(function, self.devices, wanted), cluster=cluster)
-        return replace(self._built(place_workload(workload), workload), division=division)
+        plan = place_workload(workload)
+        model = plan.model.copy()
+        model["training_division"] = division.as_json()
+        return self._built(replace(plan, model=model), workload)
 
 
 def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -> AutoProgram:
@@ -239,6 +251,11 @@ def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -
     if wanted.batch_size is None:
         raise UsageError("how large are the batches of the model? give batch_size")
     known["name"] = source.name
+    if data is None:
+        known["shape_advice"] = (
+            f"; or give auto a batch of {source.name!r} as fit takes it, data=(x, y), which says "
+            "all lengths"
+        )
     from placer.extraction.reading.training_steps import batch_specs, model_specs, trace_step
 
     specs = model_specs(source) if data is None else batch_specs(data)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from cost_models.devices import Cluster
 from placer.errors import NoSolutionError, UsageError
 from placer.extraction.division.division import TOWER, Division
+from placer.graph.program_source import TrainingDivisionFacts
 from placer.plan.plan import Plan
 
 MICRO_BATCHES, TOWERS, PIPELINE, HYBRID = "micro-batches", "towers", "pipeline", "hybrid"
@@ -48,18 +49,46 @@ class StrategyRequest:
 class TrainingDivision:
     """How a training step is divided: towers on groups of devices, with parts of the batch in
     proportion to ``speeds`` (as even as can be without), or ``pieces``, ``in_flight`` at a time.
-    ``replicated`` towers have their own variables."""
+    ``replicated`` towers have their own variables.  With ``is_exact`` false the parts have batch
+    statistics of their own."""
 
     towers: tuple[tuple[str, ...], ...] = ()
     speeds: tuple[float, ...] | None = None
     pieces: int = 1
     in_flight: int = 1
     replicated: bool = False
+    is_exact: bool = True
 
     @property
     def parts(self) -> int:
         """Parts of the batch."""
         return len(self.towers) or self.pieces
+
+    def as_json(self) -> TrainingDivisionFacts:
+        """Returns what a plan keeps."""
+        return {
+            "towers": [list(group) for group in self.towers],
+            "speeds": None if self.speeds is None else list(self.speeds),
+            "pieces": self.pieces,
+            "in_flight": self.in_flight,
+            "replicated": self.replicated,
+            "is_exact": self.is_exact,
+        }
+
+
+def planned_training(plan: Plan) -> TrainingDivision | None:
+    """How ``plan`` divides the training step that it is of; ``None`` where that is whole."""
+    found = plan.model.get("training_division")
+    if found is None:
+        return None
+    return TrainingDivision(
+        towers=tuple(tuple(group) for group in found["towers"]),
+        speeds=None if found["speeds"] is None else tuple(found["speeds"]),
+        pieces=found["pieces"],
+        in_flight=found["in_flight"],
+        replicated=found["replicated"],
+        is_exact=found["is_exact"],
+    )
 
 
 def training_division(

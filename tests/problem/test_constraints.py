@@ -7,7 +7,7 @@ from graphs_by_hand import draw
 
 from cost_models.clusters import parse_cluster
 from placer.errors import UsageError
-from placer.graph.op_graph import OpGraph
+from placer.graph.op_graph import OpGraph, Variable
 from placer.problem.constraints import ConstraintOptions, Constraints, find_constraints
 
 TWO_GPUS = "2xGPU:1GiB"
@@ -99,6 +99,24 @@ def test_two_pins_in_one_group_leave_no_device():
     """The contradiction is data for the solver's conflict, not a crash."""
     graph = draw("a -> b", groups=[["a", "b"]])
     assert devices_of(constrain(graph, pins={"a": "GPU:0", "b": "GPU:1"}), "a") == ()
+
+
+def test_pins_take_the_names_of_variables_and_slots_go_along():
+    """A plan calls variables by their paths, not by the ops that stand for them."""
+    names = {
+        "h1": "users/table",
+        "h2": "adam/users_table_momentum",
+        "h3": "adam/users_table_velocity",
+        "h4": "adam/iteration",
+        "h5": "items/table",
+    }
+    variables = [Variable(name=n, handle=h, dtype="float32", shape=(4,)) for h, n in names.items()]
+    graph = draw("h1, h2, h3, h4, h5 -> a", variables=variables)
+    pins = {"users/*": "GPU:0", "adam/*_velocity": "GPU:1"}
+    found = constrain(graph, pins=pins)
+    assert devices_of(found, "h1") == devices_of(found, "h2") == ("GPU:0",)
+    assert devices_of(found, "h3") == ("GPU:1",)
+    assert devices_of(found, "h4") == devices_of(found, "h5") == ("GPU:0", "GPU:1")
 
 
 def test_keep_together_merges_groups_transitively():

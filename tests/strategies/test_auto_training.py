@@ -5,6 +5,8 @@ The devices are slow, so that small models are worth dividing.
 
 import itertools
 import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -166,3 +168,34 @@ def test_a_rewritten_step_trains_bit_for_bit():
     assert found == expected
     for ours, theirs in zip(model.weights, plain.weights, strict=True):
         assert np.array_equal(ours.numpy(), theirs.numpy()), ours.path
+
+
+def test_a_saved_result_trains_in_another_process(clusters, tmp_path):
+    """Saved with its plan and bound there: the losses are those of the block here; so are those of
+    its plan alone."""
+    settings = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
+    model, x, y = fresh(MODELS["transformer"])
+    auto = asked("transformer", model, x, y, "equal", clusters)
+    assert auto.division is not None, auto.summary()
+    with auto.bind(model):
+        expected = model.fit(x, y, **settings).history["loss"]
+    auto.save(tmp_path / "auto.json")
+    auto.plan.save(tmp_path / "plan.json")
+    assert placer.AutoResult.load(tmp_path / "auto.json").rows == auto.rows
+    model, x, y = fresh(MODELS["transformer"])
+    with placer.Plan.load(tmp_path / "plan.json").bind(model):
+        assert model.fit(x, y, **settings).history["loss"] == expected
+    code = f"""
+import placer
+placer.rehearsal_devices(2)
+import tensorflow as tf
+tf.config.optimizer.set_experimental_options({{"disable_meta_optimizer": True}})
+from keras_models import MODELS, fresh
+model, x, y = fresh(MODELS["transformer"])
+with placer.AutoResult.load("auto.json").bind(model):
+    print(model.fit(x, y, **{settings!r}).history["loss"])
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == str(expected), done.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
@@ -25,6 +27,18 @@ def switch_red_zones_off() -> None:
     32 MiB and a copy of the result in a program's first step, and find kernels that write out of
     bounds, which are not this program's.  Read whenever a convolution is tuned."""
     os.environ.setdefault("TF_DISABLE_RZ_CHECK", "1")
+
+
+@contextmanager
+def memory_optimiser_off() -> Iterator[None]:
+    """The same for the functions that are called for the first time in the block."""
+    eager = context.context()
+    before = getattr(eager, "_config", None)
+    switch_functions_memory_optimiser_off()
+    try:
+        yield
+    finally:
+        eager._config = before
 
 
 def switch_functions_memory_optimiser_off() -> None:

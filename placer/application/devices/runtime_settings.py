@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
 
 from cost_models.byte_sizes import MEBIBYTE
+from cost_models.clusters import parse_cluster
 from cost_models.device_names import parse
 from placer.application.devices.device_mapping import (
     DeviceMapping,
@@ -28,7 +30,7 @@ from placer.plan.plan import Plan
 
 
 def configure_runtime(
-    plan: Plan,
+    plan: Plan | str | Path,
     *,
     memory: str = "growth",
     split_gpu: bool = False,
@@ -40,8 +42,9 @@ def configure_runtime(
 ) -> DeviceMapping:
     """Which device stands for each of the plan's, after TensorFlow was set up for them.
 
-    Only the GPUs of the plan are visible, and Grappler's memory optimiser is off: it may add
-    transfers that the plan has not.  ``memory`` is ``"growth"`` (taken as needed),
+    ``plan`` may be devices, such as ``"2xT4"``, where there is no plan yet: that of ``placer.auto``
+    comes after the model.  Only the plan's GPUs are visible, and Grappler's memory optimiser is
+    off: it may add transfers that the plan has not.  ``memory`` is ``"growth"`` (taken as needed),
     ``"limit"`` (the plan's caps) or ``"all"`` (TensorFlow's default).  Where GPUs are absent the
     plan is rehearsed: with ``split_gpu`` on one GPU divided by the plan's caps, else on logical
     CPU devices; ``on_hardware`` forbids both.
@@ -53,11 +56,12 @@ def configure_runtime(
     if context.context()._initialized:
         raise PlacerError(
             "TensorFlow has already started, and its devices are what they are: call "
-            "placer.configure_runtime(plan) right after importing tensorflow, before any tensor, "
-            "variable or model is made"
+            "placer.configure_runtime(plan), or with devices such as '2xT4' where there is no plan "
+            "yet, right after importing tensorflow, before any tensor, variable or model is made"
         )
     if memory not in ("growth", "limit", "all"):
         raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")
+    names, caps = _devices_of(plan)
     # settings that hold whatever the devices are
     tf.config.set_soft_device_placement(soft_placement)
     tf.debugging.set_log_device_placement(log_placement)
@@ -67,21 +71,21 @@ def configure_runtime(
         tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
     # devices: one GPU divided, else those that are there, else a rehearsal
     gpus = tf.config.list_physical_devices("GPU")
-    count = gpu_count(plan)
+    count = gpu_count(names)
     if split_gpu and gpus and 0 < len(gpus) < count and not on_hardware:
         tf.config.set_visible_devices(gpus[:1], "GPU")
-        parts = [_part(plan, index) for index in range(count)]
+        parts = [_part(caps, index) for index in range(count)]
         tf.config.set_logical_device_configuration(gpus[0], parts)
-        mapping = own_mapping(plan.placement.values())
+        mapping = own_mapping(names)
     else:
-        mapping = process_mapping(plan.placement.values(), on_hardware=on_hardware)
+        mapping = process_mapping(names, on_hardware=on_hardware)
         used = [] if mapping.rehearsed else gpus[:count]
         tf.config.set_visible_devices(used, "GPU")
         for index, gpu in enumerate(used):
             if memory == "growth":
                 tf.config.experimental.set_memory_growth(gpu, True)
             elif memory == "limit":
-                tf.config.set_logical_device_configuration(gpu, [_part(plan, index)])
+                tf.config.set_logical_device_configuration(gpu, [_part(caps, index)])
     configure_logical_cpus(mapping.cpu_count)
     switch_functions_memory_optimiser_off()
     return mapping
@@ -104,8 +108,8 @@ def session_config(
     """
     if memory not in ("growth", "limit", "all"):
         raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")
-    count = gpu_count(plan)
-    names = plan.placement.values()
+    names, caps = _devices_of(plan)
+    count = gpu_count(names)
     if rehearse is None:
         rehearse = session_mapping(names).rehearsed
     mapping = rehearsal_mapping(names) if rehearse else own_mapping(names)
@@ -120,27 +124,37 @@ def session_config(
         config.gpu_options.allow_growth = memory == "growth"
         for index in range(count) if memory == "limit" else ():
             device = config.gpu_options.experimental.virtual_devices.add()
-            device.memory_limit_mb.append(_cap(plan, index) / MEBIBYTE)
+            device.memory_limit_mb.append(_cap(caps, index) / MEBIBYTE)
     return config
 
 
-def gpu_count(plan: Plan) -> int:
-    """How many GPUs of this process the plan's names need."""
-    names = [parse(name) for name in set(plan.placement.values())]
-    indices = [name.index or 0 for name in names if name.type == "GPU" and name.job is None]
+def _devices_of(plan: Plan | str | Path) -> tuple[set[str], dict[str, int]]:
+    """The names of the devices in use, and the caps of all."""
+    if isinstance(plan, str | Path):
+        try:
+            devices = parse_cluster(str(plan)).devices
+        except (ValueError, OSError) as error:
+            raise UsageError(str(error)) from error
+        return {d.name for d in devices}, {d.name: d.memory_limit_bytes for d in devices}
+    return set(plan.placement.values()), {d.name: d.memory_limit_bytes for d in plan.devices}
+
+
+def gpu_count(names: Iterable[str]) -> int:
+    """How many GPUs of this process the ``names`` need."""
+    parsed = map(parse, names)
+    indices = [name.index or 0 for name in parsed if name.type == "GPU" and name.job is None]
     return 1 + max(indices, default=-1)
 
 
-def _cap(plan: Plan, index: int) -> int:
-    caps = {device.name: device.memory_limit_bytes for device in plan.devices}
+def _cap(caps: Mapping[str, int], index: int) -> int:
     if f"GPU:{index}" not in caps:
         raise UsageError(f"the plan has no memory cap for GPU:{index}: use memory='growth'")
     return caps[f"GPU:{index}"]
 
 
-def _part(plan: Plan, index: int) -> Any:
+def _part(caps: Mapping[str, int], index: int) -> Any:
     """A logical device of as much memory as the plan's cap."""
-    return tf.config.LogicalDeviceConfiguration(memory_limit=_cap(plan, index) / MEBIBYTE)
+    return tf.config.LogicalDeviceConfiguration(memory_limit=_cap(caps, index) / MEBIBYTE)
 
 
 @contextmanager

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from placer.application.devices.device_mapping import HOST, DeviceMapping, running_mapping
-from placer.application.devices.graph_optimisers import switch_red_zones_off
+from placer.application.devices.graph_optimisers import memory_optimiser_off, switch_red_zones_off
 from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.collectives import collectives_open
 from placer.application.placing.graph_placement import planned_program
@@ -37,8 +37,14 @@ from placer.extraction.reading.companions import touched_handles
 from placer.extraction.reading.created_variables import created_on
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.optimizer_slots import slot_devices
-from placer.extraction.reading.training_steps import batch_specs, keras_variables, trace_step
-from placer.graph.tensor_names import op_of, source_of
+from placer.extraction.reading.training_steps import (
+    as_tensors,
+    batch_specs,
+    keras_variables,
+    trace_step,
+    with_own_labels,
+)
+from placer.graph.tensor_names import op_of, slot_owners, source_of
 from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
@@ -64,7 +70,6 @@ class BoundStep:
     adapts: bool = False
 
 
-@contextmanager
 def bind_model(
     plan: Plan,
     model: Any,
@@ -72,41 +77,88 @@ def bind_model(
     strict: bool = False,
     step: BoundStep = BoundStep(),
     missing: str = "warn",
-) -> Iterator[BoundModel]:
+) -> AbstractContextManager[BoundModel]:
     """The Keras 3 model ``model``, running as ``plan`` says inside of the block.
 
     ``plan`` is one of ``placer.training_step(model, data)``.  ``fit`` and ``train_on_batch`` run
     that step; ``evaluate`` and ``predict`` run their ops where the step has the same ones, and the
     rest on the devices of what it reads.  With ``strict`` TensorFlow may not move ops elsewhere.
-    XLA (``jit_compile``) is off inside of the block, with a warning if the model asked for it.
-    ``step`` says what the plan is of, if not of the model's training step as it is.  Devices that
-    the machine lacks are a warning, or an error where ``missing`` is ``"error"``.
+    XLA (``jit_compile``) is off inside of the block, with a warning if the model asked for it, and
+    so is TensorFlow's memory optimiser, which adds transfers that no plan has.  ``step`` says what
+    the plan is of, if not of the model's training step as it is.  A model that is compiled in the
+    block is bound again.  Devices that the machine lacks are a warning, or an error where
+    ``missing`` is ``"error"``.
 
     Raises :class:`UsageError` for a model that is not compiled or runs eagerly, one under a
     ``tf.distribute`` strategy, and, at the first batch, for a plan of another step (it says what
-    differs).  A batch larger than the planned one is a warning.
+    differs).  A batch larger than the planned one is a warning, and so is a forgotten ``with``.
     """
+    return _Block(_bound_model(plan, model, strict, step, missing))
+
+
+class _Block(AbstractContextManager["BoundModel"]):
+    """A block that warns where ``with`` was forgotten."""
+
+    def __init__(self, block: AbstractContextManager[BoundModel]) -> None:
+        self._block, self._was_entered = block, False
+
+    def __enter__(self) -> BoundModel:
+        self._was_entered = True
+        return self._block.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._block.__exit__(*error)
+
+    def __del__(self) -> None:
+        if not self._was_entered:
+            _LOG.warning("bind(model) alone does nothing: write 'with plan.bind(model):'")
+
+
+@contextmanager
+def _bound_model(
+    plan: Plan, model: Any, strict: bool, step: BoundStep, missing: str
+) -> Iterator[BoundModel]:
     _check_model(model, compiled=step.name != "predict_step")
     switch_red_zones_off()
     mapping = running_mapping(plan.placement.values(), missing)
     bound = BoundModel(model, plan, mapping, strict=strict, step=step)
     before = {name: getattr(model, name) for name in bound.runners}
-    compiled, model.jit_compile = model.jit_compile, False
-    if compiled:
-        _LOG.warning(
-            "jit_compile is off for %r while it is bound: XLA would put a whole step on one device",
-            model.name,
-        )
+    compile_, asked = model.compile, [_without_compilation(model)]
+
+    def compile_and_bind(*arguments: Any, **keywords: Any) -> None:
+        compile_(*arguments, **keywords)
+        before.update(dict.fromkeys(before))
+        asked.append(_without_compilation(model))
+        bound.start_again()
+
     try:
-        with data_on_host(model):
+        with data_on_host(model), memory_optimiser_off():
+            vars(model)["compile"] = compile_and_bind
             bound.start()
             yield bound
     finally:
+        vars(model).pop("compile", None)
         bound.end()
-        model.jit_compile = compiled
+        model.jit_compile = asked[-1]
         for name, function in before.items():
             placed = getattr(model, name) in bound.runners.values()
             setattr(model, name, function if placed else None)
+
+
+def _without_compilation(model: Any) -> bool:
+    """Switches XLA off for ``model``, and returns whether it was on.
+
+    It warns where that was asked for: on a machine with a GPU it is Keras's own choice.
+    """
+    asked, model.jit_compile = bool(model.jit_compile), False
+    if asked:
+        level = logging.INFO if model._resolve_auto_jit_compile() else logging.WARNING
+        _LOG.log(
+            level,
+            "jit_compile is off for %r while it is bound: XLA would put a whole step on one device",
+            model.name,
+        )
+    return asked
 
 
 class BoundModel:
@@ -130,6 +182,9 @@ class BoundModel:
         self._known: dict[Any, PlacedFunction] = {}
         self._largest_batch = 0
         self.replicas = Replicas()
+        self._optimizer: Any = None
+        self._most_unknown = _MOST_UNKNOWN
+        self._owners: Mapping[str, str] = {}  # weights by the path of their slots
         self.runners = {
             "train_function": self._runner("train_step"),
             "test_function": self._runner("test_step"),
@@ -138,11 +193,13 @@ class BoundModel:
 
     def start(self) -> None:
         """Moves the variables that the plan names, and puts the placed functions in place."""
-        optimizer = getattr(self.model, "optimizer", None)
+        self._optimizer = optimizer = getattr(self.model, "optimizer", None)
         lacks_slots = optimizer is not None and not optimizer.built
         homes = slot_devices(self.model) if lacks_slots else {}
-        for variable in keras_variables(self.model):
-            device = self.plan.variables.get(variable.path)
+        variables = keras_variables(self.model)
+        self._owners = slot_owners([*homes, *(variable.path for variable in variables)])
+        for variable in variables:
+            device = self._planned_device(variable.path)
             if device is not None:
                 self._settle(variable._value, self._mapping.stand_in(device))
         if lacks_slots:
@@ -152,13 +209,35 @@ class BoundModel:
         for name, runner in self.runners.items():
             setattr(self.model, name, runner)
 
+    def start_again(self) -> None:
+        """The same once the model was compiled inside of the block: what it runs from now on is
+        nearly what the plan is of.  The slots of an optimizer that it has no longer are let go."""
+        _check_model(self.model, compiled=True)
+        self.replicas.release()
+        if self._optimizer is not None and self._optimizer is not self.model.optimizer:
+            gone = [variable._value for variable in self._optimizer.variables]
+            self._moved.forget(gone)
+            for value in gone:
+                self._copies.pop(id(value.handle), None)
+        self._known.clear()
+        self.functions.clear()
+        self.step, self._most_unknown = replace(self.step, adapts=True), 1.0
+        self._method = self.step.method(self.model) if self.step.method else None
+        self.start()
+
+    def _planned_device(self, path: str) -> str | None:
+        """The device of a variable by its path; a slot that the plan does not know is beside its
+        weight."""
+        known = self.plan.variables
+        return known.get(path) or known.get(self._owners.get(path, ""))
+
     def _make_slots(self, homes: Mapping[str, str]) -> None:
-        """Builds the optimizer, each slot where the plan has it; one that it does not know is at
-        home, where Keras makes it."""
+        """Builds the optimizer, each slot where the plan has it; one that it does not know, and
+        that is of no weight, is at home, where Keras makes it."""
         planned = {
-            name: self._mapping.stand_in(self.plan.variables[name])
+            name: self._mapping.stand_in(device)
             for name in homes
-            if name in self.plan.variables
+            if (device := self._planned_device(name)) is not None
         }
         optimizer = self.model.optimizer
         with created_on(lambda name: planned.get(name, homes.get(name)), made=made_snug):
@@ -184,7 +263,7 @@ class BoundModel:
         self._moved.bring_home()
 
     def placed(self, step: str, data: Any) -> PlacedFunction:
-        """The placed function of ``step`` for batches like ``data``."""
+        """The placed function of ``step`` for batches like ``data``; see :func:`_fitted`."""
         specs = batch_specs(data)
         self._check_batch(data)
         is_planned = step == self.step.name and not self._runs_whole(data)
@@ -192,6 +271,11 @@ class BoundModel:
         if key not in self._known:
             if is_planned and self.step.check is not None:
                 self.step.check(self.model, data)
+            if step == "train_step" != self.step.name:
+                _LOG.warning(
+                    "the plan is of no training step: ops run beside what they read, and memory is "
+                    "not what it says; ask auto once the model is compiled"
+                )
             self._known[key] = self._place(step, specs, is_planned=is_planned)
             self.functions[step] = self._known[key]
         return self._known[key]
@@ -214,14 +298,14 @@ class BoundModel:
             )
 
     def _place(self, step: str, specs: Any, *, is_planned: bool) -> PlacedFunction:
-        function = trace_step(self.model, specs, step, self._method if is_planned else None)
-        program = load_program(function)
+        function, program = self._traced(step, specs, is_planned=is_planned)
         plan, asked = self.plan, is_planned
+        is_planned = is_planned and not self._differs(program)
         if is_planned:
-            program = planned(program, plan)
-            is_planned = not self._differs(program)
-        if is_planned:
-            program = planned_program(program, plan)
+            try:
+                program = planned_program(program, plan)
+            except UsageError as error:
+                raise UsageError(f"{error}; {_batch_advice(specs)}") from error
         else:
             held = self._held_devices(program, function)
             placement = derive_placement(program, plan.placement, held)
@@ -241,6 +325,26 @@ class BoundModel:
             if id(moved.original.handle) not in known and moved.copy is not moved.original:
                 self._copied.append((moved.original, moved.copy))
         return placed
+
+    def _traced(self, step: str, specs: Any, *, is_planned: bool) -> tuple[Any, FlatProgram]:
+        """The function of a step and its program.
+
+        Where a plan is not of such batches it may be of the labels that the loss makes of them.
+        """
+        if not is_planned:
+            function = trace_step(self.model, specs, step)
+            return function, load_program(function)
+
+        def traced(wanted: Any) -> tuple[Any, FlatProgram]:
+            function = trace_step(self.model, wanted, step, self._method)
+            return function, planned(load_program(function), self.plan)
+
+        fingerprint, first = self.plan.model.get("fingerprint"), traced(specs)
+        labelled = with_own_labels(self.model, specs) if step == "train_step" else None
+        if first[1].fingerprint == fingerprint or labelled is None:
+            return first
+        second = traced(labelled)
+        return second if second[1].fingerprint == fingerprint else first
 
     def _settle_captured(
         self, program: FlatProgram, function: Any, placement: Mapping[str, str]
@@ -265,7 +369,7 @@ class BoundModel:
             return False
         ops = {node.name for node in program.graph_def.node}
         missing = len(ops - self.plan.placement.keys())
-        if missing > _MOST_UNKNOWN * len(ops):
+        if missing > self._most_unknown * len(ops):
             return False  # another program; what differs is said where it is refused
         if self.plan.control_edges or self.plan.rewriting:
             return False  # what keeps memory low is about the planned ops
@@ -308,8 +412,10 @@ class BoundModel:
                     if number == 0:
                         raise
                     break
+                data = as_tensors(data)
                 with collectives_open():
-                    outputs = self.placed(step, data)(data)
+                    function = self.placed(step, data)
+                    outputs = function(_fitted(function, data))
                 if step == self.step.name and self._runs_whole(data):
                     self.replicas.spread()
             return outputs
@@ -317,10 +423,39 @@ class BoundModel:
         return run
 
     def _predict(self, batches: Any) -> Any:
-        outputs = [self.placed("predict_step", data)(data) for data in batches]
+        tensors = map(as_tensors, batches)
+        outputs = [self.placed("predict_step", data)(data) for data in tensors]
         return tf.nest.map_structure(
             lambda *parts: parts[0] if len(parts) == 1 else tf.concat(parts, 0), *outputs
         )
+
+
+def _fitted(function: PlacedFunction, data: Any) -> Any:
+    """``data`` with labels of the dtype and rank that ``function`` was traced for."""
+
+    def fit(spec: Any, value: Any) -> Any:
+        is_tensor = isinstance(value, tf.Tensor)
+        if is_tensor and value.dtype != spec.dtype:
+            value = tf.cast(value, spec.dtype)
+        if is_tensor and spec.shape.rank not in (None, value.shape.rank):
+            value = tf.squeeze(value, -1)
+        return value
+
+    return tf.nest.map_structure(fit, function.original.specs, data)
+
+
+def _batch_advice(specs: Any) -> str:
+    """Says what the batches are, and how to have a plan of them."""
+    shown = [
+        f"{spec.dtype.name}{list(spec.shape)}"
+        for spec in tf.nest.flatten(specs)
+        if hasattr(spec, "shape")
+    ]
+    return (
+        f"the batches are {', '.join(shown)}: make the plan of one as fit passes it, with "
+        "placer.auto(..., data=(x, y)) or placer.training_step(model, (x, y)), and a third member "
+        "for the weights of samples or classes"
+    )
 
 
 def _examples(data: Any) -> int:

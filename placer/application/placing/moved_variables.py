@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,11 @@ class MovedVariables:
         """``variable`` is where it should be for now, and goes to ``home`` at the end."""
         if variable.device != home:
             self._moved.append(_Moved(variable=variable, handle=None, home=home))
+
+    def forget(self, variables: Sequence[Any]) -> None:
+        """Leaves variables that nobody uses any more where they are."""
+        gone = set(map(id, variables))
+        self._moved = [moved for moved in self._moved if id(moved.variable) not in gone]
 
     def drop_functions(self) -> None:
         """Has functions that hold old handles traced again, or refuse; call it after moves."""

@@ -8,6 +8,7 @@ resources stay where they are.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +26,12 @@ from placer.application.placing.moved_variables import copy_variable
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import Captures, Tensor
+from placer.extraction.reading.companions import touched_handles
 from placer.extraction.reading.live import concrete_function, is_keras_model, trace_keras_model
+from placer.graph.passes.differentiation import is_update_type
 from placer.plan.plan import Plan
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +52,8 @@ class PlacedFunction:
     ``variables`` the copies it uses (``moved`` pairs them with the originals), ``plan`` the plan.
     ``captures`` maps flat placeholders to what they stand for; ``mapping`` says which devices
     stand in for the plan's where those are absent.  With ``strict``, calls switch off soft
-    placement, a setting of the whole process, and put it back.
+    placement, a setting of the whole process, and put it back.  The first call of a function that
+    updates copies warns that the originals stay as they are.
     """
 
     concrete_function: Any
@@ -58,9 +64,17 @@ class PlacedFunction:
     moved: tuple[MovedVariable, ...]
     mapping: DeviceMapping
     strict: bool = False
+    updated: int = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the original returns for these arguments."""
+        if self.updated:
+            _LOG.warning(
+                "the placed function updates copies of %d variables: the originals, such as those "
+                "of a model, have the new values after copy_back()",
+                self.updated,
+            )
+            self.updated = 0
         if not self.strict:
             return self.concrete_function(*args, **kwargs)
         with soft_placement(False):
@@ -113,7 +127,17 @@ def place_function(
         moved=tuple(moved),
         mapping=mapping,
         strict=strict,
+        updated=0 if copies is not None else _count_updated(program, moved),
     )
+
+
+def _count_updated(program: FlatProgram, moved: Sequence[MovedVariable]) -> int:
+    """The number of copied variables that the program updates."""
+    nodes = program.graph_def.node
+    updates = {node.name for node in nodes if is_update_type(node.op)}
+    handles = {name for op, names in touched_handles(nodes) if op in updates for name in names}
+    named = {variable.name for variable in program.variables if variable.handle in handles}
+    return sum(each.name in named for each in moved if each.copy is not each.original)
 
 
 def original_function(source: Any) -> Any:

@@ -13,12 +13,16 @@ from placer.extraction.files.keras_files import (
     foreign_code,
     foreign_files,
     keras_suffix,
+    keras_version,
     modernised,
     read_config,
 )
 from placer.extraction.files.model_paths import ALLOW_UNSAFE
 
 _MOST_REASONS, _MOST_CHARACTERS = 3, 300
+
+_INNER = "Exception encountered:"
+"""Comes before the reason in what Keras says of a layer, after all of its configuration."""
 
 
 def require_safe(path: Path) -> None:
@@ -53,11 +57,12 @@ def export_keras_file(path: Path, target: Path, folder: Path, *, allow_code: boo
     except MemoryError:
         raise
     except Exception as error:  # Keras raises anything, from KeyError to a marshal ValueError
-        reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
+        wrote = keras_version(path)
         raise ModelError(
-            f"Keras {keras.__version__} cannot load {str(path)!r}: {type(error).__name__}: "
-            f"{reason}; build the model in Python and pass it on, or export it with the Keras "
-            "that wrote it"
+            f"Keras {keras.__version__} cannot load {str(path)!r}"
+            f"{f', which Keras {wrote} wrote' if wrote else ''}: {type(error).__name__}: "
+            f"{_reason(error)}; build the model in Python and pass it on, or export it with the "
+            "Keras that wrote it"
         ) from error
     _export(model, path, target)
 
@@ -73,10 +78,19 @@ def _export(model: Any, path: Path, target: Path) -> None:
     except MemoryError:
         raise
     except Exception as error:  # tracing runs the layers' own code
-        reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
         raise ModelError(
-            f"the model in {str(path)!r} loads, but cannot be traced: {reason}"
+            f"the model in {str(path)!r} loads, but cannot be traced: {_reason(error)}"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, on one line: the innermost reason whole as far as there is room, what
+    Keras says before it (a layer with its configuration) cut."""
+    text = " ".join(str(error).split())
+    told, found, inner = text.rpartition(_INNER)
+    if not found:
+        return text[: 2 * _MOST_CHARACTERS]
+    return f"{told[:_MOST_CHARACTERS].rstrip()} ... {inner.strip()[-_MOST_CHARACTERS:]}"
 
 
 def _loadable(path: Path, folder: Path) -> Path:

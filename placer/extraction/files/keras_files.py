@@ -17,7 +17,7 @@ from placer.errors import ModelError
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _ZIP_MAGIC = b"PK\x03\x04"
-CONFIG_FILE = "config.json"
+CONFIG_FILE, METADATA_FILE = "config.json", "metadata.json"
 _LARGEST_CONFIG_BYTES = 256 * 2**20
 
 _PARTS_OF_MODELS = frozenset(
@@ -75,6 +75,25 @@ def read_config(path: Path) -> Config:
             "whole model with model.save('model.keras'), or build it in Python and pass it on"
         )
     return config
+
+
+def keras_version(path: Path) -> str:
+    """The version of Keras that wrote a file, ``""`` where it does not say."""
+    if keras_suffix(path) == ".h5":
+        import h5py
+
+        with h5py.File(path, "r") as file:
+            found = file.attrs.get("keras_version", "")
+        return found.decode() if isinstance(found, bytes) else str(found)
+    try:
+        if path.is_dir():
+            text = (path / METADATA_FILE).read_text()
+        else:
+            with zipfile.ZipFile(path) as archive:
+                text = archive.read(METADATA_FILE).decode()
+        return str(json.loads(text).get("keras_version", ""))
+    except (OSError, ValueError, KeyError, AttributeError):
+        return ""
 
 
 def _hdf5_config(path: Path) -> str | None:

@@ -11,9 +11,17 @@ from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS, ByContent, Cont
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, functions_of
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import FunctionDef, functions_by_name
+from placer.graph.op_types import TABLES
 from placer.graph.tensor_names import CONTROL
 
-IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes", "_gradient_op_type"})
+IGNORED_ATTRIBUTES = frozenset(
+    {"_class", "_output_shapes", "_gradient_op_type", "config_proto", "token"}
+)
+"""Numbers and settings of one process among them: ``config_proto`` of a call counts its devices,
+``token`` of a Python function those before it."""
+
+_OWN_NAME = "_user_specified_name"
+_SHARED_NAME = "shared_name"
 
 
 def fingerprint_graph(
@@ -24,10 +32,10 @@ def fingerprint_graph(
     """The hash of a flat GraphDef as hexadecimal text (BLAKE2b, 128 bits).
 
     Nodes count with name, op type, inputs and attributes, in the order of their names.  Devices,
-    ``_class``, ``_output_shapes``, ``_gradient_op_type`` (a number of one process), attributes at
-    their default, and the names of functions (their bodies count instead) are left out, so a
-    placed, cloned or newly traced program has the same fingerprint.  Nodes with equal ``contents``
-    (by name) have equal attributes, which are then read once.
+    :data:`IGNORED_ATTRIBUTES`, attributes at their default, names of tables, arguments that are
+    called by a number of one process, and the names of functions (their bodies count instead) are
+    left out, so a placed, cloned or newly traced program has the same fingerprint.  Nodes with
+    equal ``contents`` (by name) have equal attributes, which are then read once.
     """
     library = functions_by_name(graph_def)
     hasher = _Hasher(library, definitions, contents)
@@ -79,9 +87,9 @@ class _Hasher:
         found: list[str | bytes] = []
         attributes, defaults = node.attr, self.default(node.op)
         for key in sorted(attributes):
-            if key in IGNORED_ATTRIBUTES:
-                continue
             value = attributes[key]
+            if key in IGNORED_ATTRIBUTES or _is_of_process(node.op, key, value):
+                continue
             functions = functions_of(value)
             if functions:
                 found += (key, *[self.function(function.name) for function in functions])
@@ -113,6 +121,14 @@ class _Hasher:
                 digest.update(_framed(*types, *returns, *sorted(function.control_ret.values())))
                 self.known[name] = digest.digest()
         return self.known[name]
+
+
+def _is_of_process(op_type: str, key: str, value: Any) -> bool:
+    """Whether an attribute names what only this process calls so: a capture by its number, or a
+    table by a number or where its file lies."""
+    if key == _SHARED_NAME:
+        return op_type in TABLES
+    return key == _OWN_NAME and bool(value.s.isdigit())
 
 
 def _tensor(reference: str) -> str:

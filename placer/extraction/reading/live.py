@@ -12,7 +12,7 @@ from placer.extraction.input_formats import unreadable
 from placer.extraction.reading.composite_inputs import label_by_specs
 from placer.extraction.reading.saved_functions import output_keys
 from placer.extraction.reading.signatures import choose_outputs
-from placer.extraction.reading.training_steps import keras_variables
+from placer.extraction.reading.training_steps import keras_variables, without_cudnn
 from placer.graph.name_scopes import free_name
 from placer.graph.tensor_names import op_of, renamed
 
@@ -107,7 +107,8 @@ def trace_keras_model(model: Any) -> Any:
     def run(values: Any) -> Any:
         return model(values, training=False)
 
-    return tf.function(run, jit_compile=False).get_concrete_function(specs)
+    with without_cudnn(model):
+        return tf.function(run, jit_compile=False).get_concrete_function(specs)
 
 
 def _keras_inputs(model: Any) -> Any:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 from placer.errors import UsageError
+from placer.extraction.reading.created_variables import created_on
 from placer.extraction.reading.optimizer_slots import traced_optimizer
+
+_LOG = logging.getLogger(__name__)
 
 
 def training_step(model: Any, data: Any) -> Any:
@@ -17,7 +22,9 @@ def training_step(model: Any, data: Any) -> Any:
     ``data`` is one batch as ``fit`` takes it (``(x, y)`` or ``(x, y, sample_weight)``; arrays,
     tensors or ``tf.TensorSpec``), or a ``tf.data.Dataset`` of such batches.  Only its shapes and
     dtypes are used, and the leading dimension is left open: bind it with ``batch_size`` when
-    placing.  The step is traced without ``jit_compile``, whatever the model was compiled with.
+    placing.  The step is traced without ``jit_compile``, whatever the model was compiled with, and
+    recurrent layers without cuDNN, so that a plan fits machines with and without a GPU, unless
+    the ``use_cudnn`` of a layer is true.
     Where the optimizer has no slots yet, the step has some of its own on the host, so that none
     are on a GPU before there is a plan.
 
@@ -54,7 +61,8 @@ def trace_step(
         return step(data)
 
     def traced() -> Any:
-        return tf.function(run, jit_compile=False, autograph=False).get_concrete_function(specs)
+        with without_cudnn(model):
+            return tf.function(run, jit_compile=False, autograph=False).get_concrete_function(specs)
 
     optimizer: Any = getattr(model, "optimizer", None) if name != "predict_step" else None
     is_bare = optimizer is not None and not optimizer.built
@@ -65,8 +73,33 @@ def trace_step(
     if hasattr(step, "tidy"):
         step.tidy(function.graph)
     # a trace does not keep its variables alive
-    function.model, function.step, function.optimizer = model, step, own
+    function.model, function.step, function.optimizer, function.specs = model, step, own, specs
     return function
+
+
+@contextmanager
+def without_cudnn(model: Any) -> Iterator[None]:
+    """Recurrent layers of ``model`` that leave it to Keras run without cuDNN in the block."""
+    import tensorflow as tf
+
+    layers = [x for x in model._flatten_layers() if getattr(x, "use_cudnn", None) == "auto"]
+    if layers and tf.config.list_physical_devices("GPU"):
+        _say_without_cudnn()
+    for layer in layers:
+        layer.use_cudnn = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.use_cudnn = "auto"
+
+
+@cache
+def _say_without_cudnn() -> None:
+    _LOG.warning(
+        "recurrent layers run without cuDNN (use_cudnn=False), as their plans then fit machines "
+        "with and without a GPU; use_cudnn=True of a layer is kept"
+    )
 
 
 def refuse_distributed(model: Any) -> None:
@@ -83,11 +116,13 @@ def refuse_distributed(model: Any) -> None:
 
 
 def model_specs(model: Any) -> Any:
-    """The specs of a batch of a built Keras 3 model, as far as the model says: its inputs and, if
-    it is compiled, labels as its loss takes them for its outputs.
+    """The specs of a batch of a built Keras 3 model, as far as the model says: its inputs (of a
+    subclass the shapes that it was built for, floats) and, if it is compiled, labels as its loss
+    takes them for its outputs.
 
     Labels of sparse losses are whole numbers (int64, as numpy has them), others are like the
-    outputs.  Raises :class:`UsageError` for a model that does not say, such as a subclass.
+    outputs.  Raises :class:`UsageError` for a model that does not say, such as a subclass that
+    was never called.
     """
     import keras
     import tensorflow as tf
@@ -97,9 +132,13 @@ def model_specs(model: Any) -> Any:
     try:
         inputs, outputs, names = functional.input, functional.output, functional.output_names
     except (AttributeError, ValueError) as error:
-        raise UsageError(
-            f"the inputs of the model are not known before it runs; {advice}"
-        ) from error
+        inputs, outputs = _seen(model)
+        if inputs is None:
+            raise UsageError(
+                f"the inputs of the model are not known before it runs; {advice}"
+            ) from error
+        keyed = isinstance(outputs, Mapping)
+        names = sorted(outputs) if keyed else [str(n) for n, _ in enumerate(_flat(outputs))]
     fed = tf.nest.map_structure(_keras_spec, inputs)
     if not getattr(model, "compiled", False):
         return (fed,)
@@ -112,9 +151,79 @@ def model_specs(model: Any) -> Any:
         dtype = tf.int64 if _is_sparse(losses.get(name)) else keras.config.floatx()
         return tf.TensorSpec([None, *shape[1:]], dtype)
 
-    flat = tf.nest.flatten(outputs)
-    labels = [label(name, output) for name, output in zip(names, flat, strict=True)]
+    labels = [label(name, output) for name, output in zip(names, _flat(outputs), strict=True)]
     return fed, tf.nest.pack_sequence_as(outputs, labels)
+
+
+def _flat(structure: Any) -> list[Any]:
+    import tensorflow as tf
+
+    found: list[Any] = tf.nest.flatten(structure)
+    return found
+
+
+def _seen(model: Any) -> tuple[Any, Any]:
+    """The symbolic inputs of a model that was called or built, by the shapes that it saw, and its
+    outputs; twice ``None`` for one that was not, or that takes more than one argument."""
+    import keras
+
+    shapes = list((getattr(model, "_build_shapes_dict", None) or {}).values())
+    if len(shapes) != 1 or not trains_as_keras(model):
+        return None, None
+
+    def symbolic(shape: Any) -> Any:
+        if isinstance(shape, Mapping):
+            return {name: symbolic(part) for name, part in shape.items()}
+        if any(isinstance(part, tuple | list) for part in shape):
+            return [symbolic(part) for part in shape]
+        return keras.KerasTensor((None, *shape[1:]), keras.config.floatx())
+
+    inputs = symbolic(shapes[0])
+    return inputs, model.compute_output_spec(inputs)
+
+
+def with_own_labels(model: Any, specs: Any) -> Any:
+    """The specs of a batch with the labels of :func:`model_specs` in place of others that the loss
+    makes these of: numbers of classes in any dtype, ``[n, 1]`` as well as ``[n]``.
+
+    ``None`` where there is nothing to change, or it might train otherwise.
+    """
+    import tensorflow as tf
+
+    if not trains_as_keras(model) or not isinstance(specs, tuple) or len(specs) < 2:
+        return None
+    try:
+        labels = model_specs(model)[1]
+        tf.nest.assert_same_structure(labels, specs[1])
+    except (UsageError, ValueError, TypeError):
+        return None
+
+    def may_be(own: Any, given: Any) -> bool:
+        if not isinstance(given, tf.TensorSpec):
+            return False
+        is_column = own.dtype.is_integer and given.shape[-1:] == [1]
+        shapes = [given.shape, given.shape[:-1]] if is_column else [given.shape]
+        return any(own.shape.is_compatible_with(shape) for shape in shapes)
+
+    changed = (specs[0], labels, *specs[2:])
+    alike = all(map(may_be, tf.nest.flatten(labels), tf.nest.flatten(specs[1])))
+    return changed if alike and str(changed) != str(specs) else None
+
+
+def as_tensors(data: Any) -> Any:
+    """A batch with tensors on the host in place of arrays, floats in Keras's default type, and
+    nothing in place of an empty optional."""
+    import tensorflow as tf
+
+    def tensor(value: Any) -> Any:
+        if value is None or isinstance(value, tf.experimental.Optional):
+            return None
+        if isinstance(value, tf.Tensor | tf.RaggedTensor | tf.SparseTensor):
+            return value
+        with tf.device("/device:CPU:0"):
+            return tf.convert_to_tensor(value, _open_spec(value).dtype)
+
+    return tf.nest.map_structure(tensor, data)
 
 
 def _keras_spec(tensor: Any) -> Any:
@@ -155,8 +264,23 @@ def _build_state(model: Any, specs: Any) -> None:
     optimizer, vars(model)["optimizer"] = model.optimizer, None
     try:
         model._symbolic_build(data_batch=batch)
+    except (RuntimeError, ValueError):
+        if trains_as_keras(model):
+            raise
+        _LOG.debug("%s is built by its own train_step", model.name, exc_info=True)
+        vars(model)["optimizer"] = optimizer
+        with created_on(lambda _: "/device:CPU:0"):
+            tf.function(model.train_step, autograph=False).get_concrete_function(specs)
     finally:
         vars(model)["optimizer"] = optimizer
+
+
+def trains_as_keras(model: Any) -> bool:
+    """Whether the training step of ``model`` is Keras's own."""
+    import keras
+
+    found: bool = type(model).train_step is keras.Model.train_step
+    return found
 
 
 def keras_variables(model: Any) -> list[Any]:

@@ -8,10 +8,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.questions.auto import AutoResult, AutoRow
+from placer.questions.auto_ways import AS_IT_IS
 from placer.rendering.quantities import format_seconds, share_of_cap
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, answer_line, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS, warning_blocks
+
+_NO_XLA = "without XLA: compile(jit_compile=False), as Keras chooses it on GPUs"
 
 
 def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
@@ -65,4 +68,5 @@ def _told(row: AutoRow, found: AutoResult) -> Text:
         ]
         told = [_speed(row), ", ".join(shares)]
     reason = "chosen" if row.name == found.chosen else row.note
-    return Text("; ".join([*told, reason]))
+    own = [_NO_XLA] if row.name == AS_IT_IS and found.name else []
+    return Text("; ".join([*told, *own, reason]))

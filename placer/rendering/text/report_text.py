@@ -93,6 +93,8 @@ def _model_line(model: ModelFacts) -> str:
         parts.append(f"tags {', '.join(model.tags)}")
     if model.signature:
         parts.append(f"signature {model.signature}")
+    if model.format in ("keras", "function"):
+        parts.append("without XLA (jit_compile=False)")
     return " · ".join(parts)
 
 

@@ -191,3 +191,20 @@ def test_keras_2_files_that_others_wrote(test_data):
     for name in ("lambda/model_lambda.h5", "deepfm/deepfm.h5"):
         with pytest.raises(ModelError, match="is a Lambda"):
             extract(folder / name)
+
+
+@pytest.mark.slow
+def test_a_file_that_keras_cannot_load_is_refused_with_its_reason(tmp_path):
+    """Keras ends with the reason, after all of the layer's configuration; who wrote the file is
+    said, too."""
+    h5py, keras = pytest.importorskip("h5py"), pytest.importorskip("keras")
+    path = tmp_path / "depthwise.h5"
+    keras.Sequential([keras.Input([8, 8, 3]), keras.layers.DepthwiseConv2D(3)]).save(path)
+    with h5py.File(path, "r+") as file:
+        config = json.loads(file.attrs["model_config"])
+        layer = next(x for x in config["config"]["layers"] if x["class_name"] == "DepthwiseConv2D")
+        layer["config"]["groups"] = 1  # as Keras 2 writes it
+        file.attrs["model_config"] = json.dumps(config)
+        file.attrs["keras_version"] = "2.11.0"
+    with pytest.raises(ModelError, match=r"which Keras 2\.11\.0 wrote: .*\{'groups': 1\}"):
+        extract(path)
