@@ -262,17 +262,19 @@ def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -
     if not getattr(source, "compiled", False):
         specs = (specs if isinstance(specs, tuple) else (specs,))[:1]
         return AutoProgram(source=trace_step(source, specs, "predict_step"), **known)
+    from placer.extraction.reading.loading import load_program
     from placer.strategies.keras_steps import draws_numbers, written_state
 
     function = trace_step(source, specs, "train_step", values=False)
+    program = load_program(function, fingerprinted=False)
     return TrainingProgram(
         source=function,
         task="training",
         model=source,
         specs=specs,
         data=data,
-        inexact=tuple(written_state(source, function)),
-        note="parts draw other random numbers than the whole" if draws_numbers(source) else "",
+        inexact=tuple(written_state(source, program)),
+        note="parts draw other random numbers than the whole" if draws_numbers(program) else "",
         **known,
     )
 

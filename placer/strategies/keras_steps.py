@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from placer.errors import UsageError
-from placer.extraction.reading.loading import load_program
-from placer.extraction.reading.training_steps import keras_variables
+from placer.extraction.graph_defs.program import FlatProgram
 from placer.graph.tensor_names import source_of
 from placer.strategies.gradients import Pairs
 from placer.strategies.parts import DividedStep
@@ -192,19 +192,20 @@ def _reads_state(model: Any, value: Any) -> bool:
     return False
 
 
-def written_state(model: Any, function: Any) -> list[str]:
+def written_state(model: Any, program: FlatProgram) -> list[str]:
     """The paths of the variables that a training step changes besides what the optimizer and the
     metrics do: statistics of the batch, which parts of it have of their own."""
     kept = {id(v._value.handle): v.path for v in model.non_trainable_variables}
     for variable in (*model.metrics_variables, *model.optimizer.variables):
         kept.pop(id(variable._value.handle), None)
-    program = load_program(function)
     paths = {name: kept.get(id(handle)) for name, handle in program.captures.items()}
     nodes = [node for node in program.graph_def.node if node.op.startswith("Assign")]
     found = {paths.get(source_of(node.input[0])) for node in nodes if node.input}
     return sorted(path for path in found if path and not path.endswith(_SEED))
 
 
-def draws_numbers(model: Any) -> bool:
+def draws_numbers(program: FlatProgram) -> bool:
     """Whether a part of a batch draws other random numbers than the whole."""
-    return any(v.path.endswith(_SEED) for v in keras_variables(model))
+    bodies = (function.node_def for function in program.graph_def.library.function)
+    nodes = chain(program.graph_def.node, *bodies)
+    return any("Random" in node.op or "Multinomial" in node.op for node in nodes)

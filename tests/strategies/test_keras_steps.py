@@ -13,6 +13,7 @@ from keras_models import BATCH, fresh
 import placer
 from placer.application.placing.model_binding import BoundStep, bind_model
 from placer.errors import UsageError
+from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import batch_specs, model_specs, trace_step
 from placer.strategies.batches import sizes_by
 from placer.strategies.keras_replicas import divided_train_step
@@ -159,11 +160,12 @@ def test_a_loss_of_ones_own_that_is_no_mean_is_refused_before_the_first_update()
 def test_statistics_of_the_batch_are_found_and_random_states_are_none():
     """Moving averages change beside what the optimizer does."""
     model, x, y = fresh(keras_models.normalised)
-    function = trace_step(model, batch_specs((x, y)), "train_step")
-    names = {path.rpartition("/")[2] for path in written_state(model, function)}
+    program = load_program(trace_step(model, batch_specs((x, y)), "train_step"))
+    names = {path.rpartition("/")[2] for path in written_state(model, program)}
     assert names == {"moving_mean", "moving_variance"}
     model, x, y = fresh(keras_models.mixed)
-    assert written_state(model, trace_step(model, batch_specs((x, y)), "train_step")) == []
+    program = load_program(trace_step(model, batch_specs((x, y)), "train_step"))
+    assert written_state(model, program) == []
 
 
 def test_a_model_says_what_its_batches_look_like():

@@ -150,3 +150,5 @@ def test_auto_says_why_a_batch_is_not_divided(tmp_path):
         notes = {row.name: row.note for row in auto.rows}
         assert told in notes["towers:2"], auto.summary()
         assert auto.division is None
+        drawn = "other random numbers" in {row.name: row.changes for row in auto.rows}["towers:2"]
+        assert drawn == (build is not fixed)
