@@ -46,7 +46,10 @@ from placer.extraction.graph_defs.protobufs import copied
 v1 = tf.compat.v1
 
 _RECONNECT_SECONDS = 5.0
-_CLOSE_SECONDS = 10.0
+_CLOSE_SECONDS = 12.0
+"""TensorFlow itself waits ten seconds for each server to end its part of a session."""
+_BROKEN_CLOSE_SECONDS = 1.0
+"""The same where a step was broken off: then it waits for minutes."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -94,10 +97,8 @@ class ClusterSession:
                 tf.graph_util.import_graph_def(graph_def, name="")
         self.session = v1.Session(target, self.graph, config)
         # runs once: at close(), or before the interpreter goes, which no thread may outlive
-        closing = threading.Event()
-        thread = threading.Thread(target=_close_after, args=(closing, self.session), daemon=True)
-        thread.start()
-        self._end = weakref.finalize(self, _end_session, closing, thread, self._client)
+        self._closing = _Closing(self.session, self._client)
+        self._end = weakref.finalize(self, self._closing.end)
         try:
             if graph_def is None:
                 self._in_time(lambda: self._load(Path(source), message, to_host, tuple(tags)))
@@ -123,7 +124,11 @@ class ClusterSession:
 
     def _in_time(self, call: Callable[[], Any]) -> Any:
         limit = self.time_limit_seconds
-        return call_in_time(call, self.addresses, limit, own_address=self.own_address)
+        try:
+            return call_in_time(call, self.addresses, limit, own_address=self.own_address)
+        except ClusterError:
+            self._closing.is_broken = True
+            raise
 
     def run(
         self, fetches: Any, feeds: Any = None, options: Any = None, metadata: Any = None
@@ -160,7 +165,7 @@ class ClusterSession:
         return op, {self._saver.filename_tensor_name: os.fspath(prefix)}
 
     def close(self) -> None:
-        """Ends the session; servers that do not answer are not waited for longer than ten
+        """Ends the session; servers that do not answer are not waited for longer than twelve
         seconds."""
         self._end()
 
@@ -215,20 +220,31 @@ def _reach_each_other(addresses: Addresses, target: str, config: Any) -> None:
                 time.sleep(0.1)
 
 
-def _close_after(closing: threading.Event, session: Any) -> None:
-    closing.wait()
-    session.close()
+class _Closing:
+    """Closes a session in a thread of its own, as that may not end; ``is_broken``: a step did not
+    end.  The thread waits from the beginning: none can be started while the interpreter ends."""
 
+    def __init__(self, session: Any, client: Client) -> None:
+        self.client, self.is_broken, self.begin = client, False, threading.Event()
+        self.thread = threading.Thread(target=self._close, args=(session,), daemon=True)
+        self.thread.start()
 
-def _end_session(closing: threading.Event, thread: threading.Thread, client: Client) -> None:
-    """Has ``thread`` close the session; returns when it has, or does not in time.
+    def _close(self, session: Any) -> None:
+        self.begin.wait()
+        session.close()
 
-    A thread that comes back from TensorFlow while the interpreter ends aborts the process, so it is
-    waited for here.
-    """
-    closing.set()
-    thread.join(_CLOSE_SECONDS)
-    client.close()
+    def end(self) -> None:
+        """Returns when the session is closed, or is not in time.
+
+        A thread that comes back from TensorFlow while the interpreter ends aborts the process, so
+        it is waited for.  Where it does not come back, the servers still hold the session.  The
+        next one has its name, and with another server in this process: so they drop it.
+        """
+        self.begin.set()
+        self.thread.join(_BROKEN_CLOSE_SECONDS if self.is_broken else _CLOSE_SECONDS)
+        if self.thread.is_alive():
+            _master.cache_clear()
+        self.client.close()
 
 
 def session_target(addresses: Addresses, device: str) -> tuple[str, Any]:

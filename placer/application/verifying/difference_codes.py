@@ -160,10 +160,14 @@ def compare_transfers(
     seen: dict[TransferKey, ActualTransfer] = {
         (item.tensor, item.source, item.target): item for item in run.execution.transfers
     }
+    forwarded = {(item.tensor, item.target) for item in seen.values() if item.forwarded}
     found = []
     for row in predicted or ():
-        key = row.tensor, row.source, row.target
-        found.append((key, row.kind, "" if key in seen else _missing_code(run, row.kind, key)))
+        key, code = (row.tensor, row.source, row.target), ""
+        if key not in seen:
+            sent_on = (row.tensor, row.target) in forwarded
+            code = "forwarded" if sent_on else _missing_code(run, row.kind, key)
+        found.append((key, row.kind, code))
     known = {key for key, _, _ in found}
     feeds = {item.tensor for item in run.program.inputs}
     for key, item in sorted(seen.items()):
@@ -212,6 +216,8 @@ def _missing_code(run: PlannedRun, kind: str, key: TransferKey) -> str:
 
 def _extra_code(run: PlannedRun, item: ActualTransfer) -> str:
     """The code of a transfer that was seen and not predicted."""
+    if item.forwarded:
+        return "forwarded"
     if item.inside and item.inside != "?":
         return "inside_control_flow"
     if run.program.chosen_outputs and item.inside == "?":

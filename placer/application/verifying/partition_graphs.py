@@ -25,7 +25,8 @@ SEND_TYPES = frozenset({"_Send", "_HostSend"})
 RECEIVE_TYPES = frozenset({"_Recv", "_HostRecv"})
 FUSED_PREFIXES = ("_Mkl", "_Fused")
 
-_CONTROL_CONSTANT = re.compile(r"(.+)/ctrl(?:/_|_S)\d+")  # _S on a cluster (master_session.cc)
+_CONTROL_CONSTANT = re.compile(r"(.+)/ctrl(?:/_|_S|_G)\d+")
+"""On a cluster _S between tasks (master_session.cc), _G between devices of one (graph_mgr.cc)."""
 _SESSION_FEED = re.compile(r"_arg_(.+)_\d+_\d+")
 _CLUSTER_FEED = re.compile(r"_recv_(.+)_(\d+)")
 _LOWERED_EXIT = re.compile(r"(.+)/exit/_(\d+)")
@@ -39,6 +40,7 @@ class ActualTransfer:
 
     ``inside`` names the control-flow op whose lowered body or machinery sends it, ``""`` if the
     tensor is one of the flat graph.  ``fetch``: it is sent to be handed to the caller only.
+    ``forwarded``: another device of the task received it first.
     """
 
     tensor: str
@@ -46,6 +48,7 @@ class ActualTransfer:
     target: str
     inside: str = ""
     fetch: bool = False
+    forwarded: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +124,11 @@ def read_execution(
     )
 
 
+def _edge(node: Any) -> tuple[str, ...]:
+    """What a send and its receive have in common."""
+    return tuple(node.attr[k].s.decode() for k in ("tensor_name", "send_device", "recv_device"))
+
+
 class _Reader:
     def __init__(
         self, nodes: Mapping[str, NodeDef], names: RuntimeNames, named: Callable[[str], str]
@@ -128,6 +136,7 @@ class _Reader:
         self.nodes, self.names, self.named = nodes, names, named
         self.exits = self._lowered_exits()
         self.only_fetched = self._only_fetched()
+        self.sends = {_edge(node): node for node in nodes.values() if node.op in SEND_TYPES}
 
     def _lowered_exits(self) -> dict[str, str]:
         """The flat tensor of every ``Exit`` of a lowered loop.
@@ -196,6 +205,9 @@ class _Reader:
         if source == target:
             return None
         name, index = split_tensor(send.input[0])
+        first = self.sends.get(_edge(self.nodes[name]))  # of what this only sends on
+        if first is not None:
+            name, index = split_tensor(first.input[0])
         tensor, inside = self._tensor(self.nodes[name], index)
         key = send.attr["tensor_name"].s.decode(), send.attr["recv_device"].s.decode()
         return ActualTransfer(
@@ -204,6 +216,7 @@ class _Reader:
             target=target,
             inside=inside,
             fetch=key in self.only_fetched,
+            forwarded=first is not None,
         )
 
     def _tensor(self, node: Any, index: int) -> tuple[str, str]:

@@ -2,80 +2,30 @@
 PLACER_LONG_TESTS also on two."""
 
 import signal
-import socket
 import subprocess
 import sys
 import time
+from itertools import accumulate
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from fresh_processes import ENVIRONMENT
 from long_tests import long_test, sometimes
+from server_processes import Cluster, free_port, run_client
 from split_tables import export_training
 
 import placer
+from cost_models.device_names import canonical
 from placer.application.running.cluster_runs import ClusterSession
 from placer.application.running.cluster_tasks import (
     ClusterError,
     join_as_client,
     own_host,
-    silent_tasks,
 )
 from placer.errors import UsageError
 
 v1 = tf.compat.v1
-
-SERVER = (
-    "import sys; from placer.application.running.cluster_runs import serve_task; "
-    "serve_task(sys.argv[1], 'worker', int(sys.argv[2]))"
-)
-
-
-class Cluster:
-    """Servers of the job ``worker``, one process each, described in a ``cluster.toml``."""
-
-    def __init__(self, folder, count):
-        self.ports = [free_port() for _ in range(count)]
-        self.addresses = {"worker": [f"127.0.0.1:{port}" for port in self.ports]}
-        self.file = folder / "cluster.toml"
-        tables = [
-            f'[[device]]\nname = "/job:worker/task:{task}/device:CPU:0"\nmemory = "1GiB"\n'
-            f'[[task]]\nname = "/job:worker/task:{task}"\naddress = "127.0.0.1:{port}"\n'
-            for task, port in enumerate(self.ports)
-        ]
-        self.file.write_text("".join(tables) + "[default_link]\nbandwidth = 1e9\nlatency = 1e-4\n")
-        self.processes = {}
-        for task in range(count):
-            self.start(task)
-        self.wait()
-
-    def start(self, task):
-        command = [sys.executable, "-c", SERVER, str(self.file), str(task)]
-        self.processes[task] = subprocess.Popen(
-            command, env=ENVIRONMENT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-
-    def wait(self):
-        """Until every server answers."""
-        end = time.monotonic() + 60
-        while silent := silent_tasks(self.addresses):
-            assert time.monotonic() < end, silent
-            time.sleep(0.1)
-
-    def kill(self, task):
-        self.processes[task].kill()
-        self.processes[task].wait()
-
-    def close(self):
-        for task in self.processes:
-            self.kill(task)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module", params=[pytest.param(2, marks=long_test), 3])
@@ -135,14 +85,34 @@ def train(session, steps=20):
     return [float(session.run(["loss:0", "train"], {"x:0": x})[0]) for _ in range(steps)]
 
 
+def held_bytes(session):
+    """The most bytes that were allocated at once in a step, by task, variables aside."""
+    options, metadata = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
+    session.run(["loss:0", "train"], {"x:0": np.ones((8, 16), np.float32)}, options, metadata)
+    found = {}
+    for device in metadata.step_stats.dev_stats:
+        memories = [memory for node in device.node_stats for memory in node.memory]
+        records = [record for memory in memories for record in memory.allocation_records]
+        changes = sorted((record.alloc_micros, record.alloc_bytes) for record in records)
+        peak = max(accumulate(size for _, size in changes), default=0)
+        found[canonical(device.device)] = peak
+    return found
+
+
 def test_a_session_trains_on_several_machines_as_planned(cluster, placed, plan, training_graph):
-    """Devices and transfers are those of the plan; losses equal those of one process, although a
-    second client (the verification) comes and goes meanwhile."""
+    """Devices and transfers are those of the plan, and no task holds more than its need says.
+    Losses equal those of one process, although a second client (the verification) comes and goes
+    meanwhile."""
     with ClusterSession(placed, cluster.file) as session:
         start_weights(session)
         losses = train(session, 10)
         found = placer.verify(training_graph, plan, cluster=cluster.file).raise_for_mismatch()
         losses += train(session, 10)
+        held = held_bytes(session)
+    for device in plan.devices:
+        most = held.get(device.name, 0) + (device.resident_bytes or 0)
+        assert most <= device.need_bytes, device
+        assert most > 0 or device.name == "CPU:0"
     graph_def = tf.compat.v1.MetaGraphDef.FromString(training_graph.read_bytes()).graph_def
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tf.graph_util.import_graph_def(graph_def, name="")
@@ -188,9 +158,10 @@ def test_a_lost_worker_is_named_and_training_goes_on_from_a_checkpoint(cluster, 
         ClusterSession(placed, cluster.file)
     cluster.start(last)
     cluster.wait()
-    with ClusterSession(placed, cluster.file) as session:
-        session.restore(saved)
-        assert train(session, 5) == expected
+    with ClusterSession(placed, cluster.file) as new:
+        assert new.own_address != session.own_address  # or servers would keep what that had
+        new.restore(saved)
+        assert train(new, 5) == expected
 
 
 def test_devices_that_no_server_has_are_refused(cluster, placed):
@@ -351,6 +322,30 @@ if sys.argv[3]:
     found = placer.verify(step, plan, cluster=file).raise_for_mismatch()
     assert {row.code for row in found.transfers} <= {"", "returned", "replicated"}, found
     assert len({row.actual for row in found.ops}) >= count
+import keras  # a model whose two halves are on two tasks
+data = np.random.default_rng(5).random((32, 8), np.float32)
+def build():
+    keras.utils.set_random_seed(3)
+    layers = [keras.layers.Dense(8, name=f"dense{n}") for n in range(4)]
+    model = keras.Sequential([keras.Input((8,)), *layers], name="model")
+    model.compile(keras.optimizers.Adam(name="adam"), "mse", jit_compile=False)
+    return model
+def fit(model):
+    return model.fit(data, data, batch_size=8, epochs=2, shuffle=False, verbose=0).history
+pins = {f"*dense{n}*": f"/job:worker/task:{n // 2}/device:CPU:0" for n in range(4)}
+traced = placer.training_step(build(), (data[:8], data[:8]))
+plan = placer.place(traced, file, batch_size=8, pins=pins, time_limit=2)
+with plan.scope():
+    model = build()
+with plan.bind(model):
+    losses = fit(model)["loss"]
+    assert len({weight.value.device for weight in model.weights}) == 2
+    checkpoint = tf.train.Checkpoint(model=model)
+    saved = checkpoint.save(sys.argv[4])
+    again = fit(model)["loss"]
+    checkpoint.restore(saved)
+    assert fit(model)["loss"] == again
+assert losses == fit(build())["loss"], losses
 print("ready", flush=True)
 sys.stdin.readline()
 begin = time.monotonic()
@@ -363,11 +358,13 @@ import os; os._exit(0)
 """
 
 
-def test_functions_run_on_several_machines_as_planned(cluster):
-    """A tf.function's training, placed on the joined cluster, with a kill and a restart."""
+def test_functions_and_keras_run_on_several_machines_as_planned(cluster, tmp_path):
+    """A tf.function's training and Keras's ``fit`` with a checkpoint, on the joined cluster: losses
+    are those of one process, bit by bit.  Then a kill and a restart."""
     last = len(cluster.ports) - 1
     for check in ("verify", "")[: 2 if last == 1 else 1]:
-        client = run_client(FUNCTION_CLIENT, cluster, str(len(cluster.ports)), check)
+        count = str(len(cluster.ports))
+        client = run_client(FUNCTION_CLIENT, cluster, count, check, str(tmp_path / "saved"))
         try:
             assert client.stdout.readline() == "ready\n", client.stderr.read()[-3000:]
             cluster.kill(last)
@@ -381,19 +378,6 @@ def test_functions_run_on_several_machines_as_planned(cluster):
             client.wait()
         cluster.start(last)
         cluster.wait()
-
-
-def run_client(script, cluster, *arguments):
-    """A process that runs ``script`` with the cluster's file and the arguments."""
-    command = [sys.executable, "-c", script, str(cluster.file), *arguments]
-    return subprocess.Popen(
-        command,
-        env=ENVIRONMENT,
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
 
 
 def test_a_table_in_parts_is_trained_on_several_machines(cluster, tmp_path):
