@@ -292,13 +292,13 @@ class _Choice:
         if best < math.inf and self.aim == "memory":
             return replace(row, note="not needed: a simpler way fits")
         if way.limit and self._is_equal(best, way.least_seconds):
-            return replace(row, note=f"cannot be faster: {way.limit}")
+            return replace(row, note=_no_faster(best, way.least_seconds, way.limit))
         if way.in_parts and self.program.undivided:
             return replace(row, note=self.program.undivided)
         if way.tighter is not None and best < math.inf:
             row = replace(row, least_seconds=max(way.least_seconds, way.tighter()))
             if self._is_equal(best, row.least_seconds):
-                return replace(row, note=f"cannot be faster: {PARTS}")
+                return replace(row, note=_no_faster(best, row.least_seconds, PARTS))
         return row
 
     def _moved(self, built: Built) -> str:
@@ -442,9 +442,16 @@ def _seconds(row: AutoRow | None) -> float:
     return math.inf if row is None or row.step_seconds is None else row.step_seconds
 
 
+def _no_faster(best: float, least: float, limit: str) -> str:
+    """Why a way is not built."""
+    clearly = "clearly " if least < best else ""
+    return f"cannot be {clearly}faster than {1e3 * best:.3g} ms: {limit}"
+
+
 def _overruns(row: AutoRow) -> str:
     return "; ".join(
-        f"{name} needs {format_bytes(row.need_bytes[name])}, {format_bytes(more)} too much"
+        f"{name} requires {format_bytes(row.need_bytes[name])}, {format_bytes(more)} more than its "
+        "limit"
         for name, more in row.over_bytes.items()
     )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from plans_by_hand import MIB, device_row, small_plan
 
 from placer.__main__ import main
-from placer.commands.gates import Gates, check_plan, judge
+from placer.commands.gates import Gates, check_plan, judge, require_like
+from placer.errors import UsageError
 from placer.plan.plan import Plan
 
 
@@ -37,6 +39,22 @@ def test_devices_of_one_kind_are_judged_by_their_sorted_peaks():
         "the required memory of the 2 fullest GPU devices together is 350 MiB, in the baseline "
         "250 MiB (more than +5.0%)"
     ]
+
+
+def test_a_baseline_of_another_request_is_refused():
+    """Another batch, other devices, another limit: each is named; names, and the memory of a host
+    that nobody said, do not count."""
+    plan = small_plan(request={"devices": "2xT4"})
+    host = replace(plan.devices[2], usable_bytes=7)
+    require_like(plan, replace(plan, devices=(*reversed(plan.devices[:2]), host)), "plan.json")
+    tighter = replace(plan.devices[0], usable_bytes=99 * MIB)
+    for other, told in (
+        ({"bindings": {**plan.bindings, "batch_size": 64}}, "batch 32, here 64"),
+        ({"devices": plan.devices[1:]}, "devices 2x T4, here 1x T4"),
+        ({"devices": (tighter, *plan.devices[1:])}, "limits T4 104,857,600 B"),
+    ):
+        with pytest.raises(UsageError, match=f"plan.json was made for another request: {told}"):
+            require_like(plan, replace(plan, **other), "plan.json")
 
 
 def test_the_placement_of_the_baseline_may_pass_in_place_of_the_new_one():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
-from plans_by_hand import MIB, infeasible_plan, small_plan, small_report
+from plans_by_hand import MIB, device_row, infeasible_plan, small_plan, small_report
 
 from placer import errors
 from placer.__main__ import main
@@ -287,6 +288,17 @@ def test_an_infeasible_plan_is_written_all_the_same(pipeline, tmp_path, capsys, 
     assert "GPU:0 (cap 100 MiB) must hold 120 MiB" in told
 
 
+def test_the_output_of_place_is_the_plan(pipeline, tmp_path, capsys):
+    """Whatever is printed; a page is written by another command, which is named."""
+    out = tmp_path / "plan.json"
+    argv = ["place", "model", "--devices", "2xT4", "--format", "html", "-o"]
+    assert main([*argv, str(out)]) == 0
+    assert capsys.readouterr().out.startswith("<!doctype html>")
+    assert json.loads(out.read_text())["schema"] == "placer.plan/1"
+    assert main([*argv, str(tmp_path / "plan.html")]) == 2
+    assert f"placer export {tmp_path / 'plan.json'} --to html -o" in capsys.readouterr().err
+
+
 def test_no_placement_in_time_exits_6(pipeline, capsys):
     """Without a placement and without a proof, the advice is more time."""
     solver = replace(infeasible_plan().solver, status="UNKNOWN")
@@ -314,6 +326,7 @@ def test_fail_over_is_a_gate_on_the_required_memory(pipeline, capsys, limit, cod
         ("unmodelled", "3 ops are unmodelled: Odd"),
         ("unknown-shape", "2 tensors have an unknown shape"),
         ("fallback", "5 ops do not run on the device that the graph asks for"),
+        ("offload", "7.00 MiB that an accelerator could hold are offloaded to CPU:0"),
     ],
 )
 def test_fail_on_is_a_gate_on_what_was_found(pipeline, capsys, gate, message):
@@ -322,7 +335,8 @@ def test_fail_on_is_a_gate_on_what_was_found(pipeline, capsys, gate, message):
         PlanWarning(code=code, message="", count=count)
         for code, count in (("unknown_shape", 2), ("device_string_ignored", 5))
     )
-    pipeline.result = small_plan(unmodelled={"Odd": 3}, warnings=warnings)
+    offloaded = (device_row("GPU:0"), device_row("CPU:0", spilled_bytes=7 << 20))
+    pipeline.result = small_plan(unmodelled={"Odd": 3}, warnings=warnings, devices=offloaded)
     assert main(["place", "model", "--devices", "2xT4", "--fail-on", gate]) == 7
     assert capsys.readouterr().err == f"placer: a gate tripped: {message}\n"
     pipeline.result = small_plan()

@@ -1,6 +1,7 @@
 """What ``placer auto`` decides, held against building every way; and the command."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_what_fits_one_device_is_left_as_it_is(saved_model):
         found = placer.auto(str(saved_model), devices, batch_size=32)
         assert found.changes_nothing
         assert [row.name for row in found.rows if row.step_seconds] == [AS_IT_IS]
-        assert all("cannot be faster" in row.note for row in found.rows[1:])
+        assert all(re.match("cannot be (clearly )?faster", r.note) for r in found.rows[1:])
         assert "It fits as it is: change nothing" in found.summary()
         assert [line.partition(":")[0] for line in found.advice] == [
             "a larger batch, for more samples a second"  # it is mostly launches

@@ -44,6 +44,19 @@ def test_the_largest_batch_is_the_last_that_fits(saved_model, counted):
 
 
 @pytest.mark.slow
+def test_what_fits_with_offloading_alone_is_said(saved_model):
+    """The largest batch is asked of the accelerators; where none fits, one that does with the host
+    is named, and was tried."""
+    found = sweep(saved_model, [8], "GPU:100KiB,CPU:1GiB", time_limit=2.0, max_trials=0)
+    assert (found.largest_fitting, found.offloaded_fitting) == (None, 8)
+    assert "No batch size fits without offloading" in found.summary(width=200)
+    assert "with --spill auto 8 fits (tried)" in found.summary(width=200)
+    asked = sweep(saved_model, [8], "GPU:100KiB", spill="auto", time_limit=2.0, max_trials=0)
+    assert asked.largest_fitting == 8
+    assert "fits with offloading, up to 8" in asked.summary(width=200)
+
+
+@pytest.mark.slow
 def test_rows_are_sorted_and_rendered(saved_model):
     """One row per size, in order, in every format."""
     found = sweep(saved_model, [16, 4, 16], "GPU:8MiB", time_limit=2.0, max_trials=0)

@@ -225,7 +225,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     return [
         ("required", _required(report)),
         ("peak", f"{peak}{while_running}"),
-        ("range", f"{peaks}, by the order of the ops{unsure}"),
+        ("range", f"{peaks}{unsure}"),
         ("at the peak", at_peak or "nothing is alive"),
         ("scopes then", Text("\n".join(scopes) or "none")),
         ("largest then", Text("\n".join(largest) or "none")),
@@ -246,15 +246,17 @@ def _required(report: Report) -> Text:
     when = f"; {need_parts_text(memory.needs, memory.red_zones)}" if memory.needs else ""
     owner = f" for TensorFlow's allocator ({memory.allocator})" * bool(memory.allocator)
     return found.append(
-        f"{owner}; {_range(memory.need_low_bytes, memory.need_high_bytes)} by the order, expected "
+        f"{owner}, {_range(memory.need_low_bytes, memory.need_high_bytes)}; expected "
         f"{format_bytes(memory.need_bytes)}: {', '.join(parts) or 'nothing'}{elastic * more}{when}"
     )
 
 
 def _range(low: int, high: int) -> str:
-    """Two sizes, or one where they read alike."""
+    """The least and the most over the orders of the ops."""
     first, last = format_bytes(low), format_bytes(high)
-    return first if first == last else f"{first} to {last}"
+    if first == last:
+        return f"{first} in every order of the ops"
+    return f"{first} to {last} by the order of the ops"
 
 
 def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:

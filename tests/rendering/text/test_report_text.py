@@ -28,7 +28,7 @@ Model
 Memory of a step with everything on one device
   required      6.00 MiB
   peak          5.00 MiB, while a runs
-  range         4.00 MiB to 6.00 MiB, by the order of the ops; not validated on
+  range         4.00 MiB to 6.00 MiB by the order of the ops; not validated on
                 GPU
   at the peak   activations 5.00 MiB, weights 4.00 KiB
   scopes then   5.00 MiB layer
@@ -167,7 +167,7 @@ def test_what_the_allocator_needs_is_shown_with_its_parts():
     )
     shown = " ".join(render_report(replace(report, memory=memory)).split())
     assert (
-        "required 9.00 MiB for TensorFlow's allocator (one region); 6.00 MiB to 9.00 MiB by the "
-        "order, expected 7.00 MiB: tensors 5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB"
-        in shown
+        "required 9.00 MiB for TensorFlow's allocator (one region), 6.00 MiB to 9.00 MiB by the "
+        "order of the ops; expected 7.00 MiB: tensors 5.00 MiB, padding 1.00 MiB, fragmentation "
+        "1.00 MiB" in shown
     )
