@@ -62,7 +62,7 @@ _TABLE = """
 --max-slowdown 30%    how much longer a step may take for that
 --strategy NAME       micro-batches[:N] (parts take turns), towers[:N] (side by side, one per
                       device), pipeline[:N] (parts follow each other through stages), hybrid[:N]
-                      (towers of several devices); placer strategies compares them
+                      (towers of several devices); placer auto --dry-run compares them
 --micro-batches N|auto  as --strategy micro-batches:N; auto: as few as fit the caps
 
 --for {throughput,latency,memory}  the most samples per second, the shortest step, or the simplest

@@ -13,7 +13,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "strategies",
-        help="replicas, pipelines, micro-batches beside one placement",
+        help="the table of placer auto --dry-run",
         description="Build and predict the ways to run MODEL on the devices, as placer auto does, "
         "and write none of them: samples per second, memory against the caps, what changes, and "
         "why each is not the best.",

@@ -28,7 +28,9 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
         Facts("Ways", [(row.name, _told(row, found)) for row in found.rows]),
     ]
     if found.advice:
-        blocks.append(Facts("Better with", [("", advice) for advice in found.advice]))
+        blocks.append(
+            Facts("Better with (predicted, not tried)", [("", advice) for advice in found.advice])
+        )
     return blocks + (warning_blocks(found.plan.warnings) if found.row else [])
 
 

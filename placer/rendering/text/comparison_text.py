@@ -30,8 +30,8 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
         _table(found, width),
         Text(
             "Green, or bold: the best that fits. Sends: data, inputs and outputs of a step. "
-            "Busiest: the device with the most work and transfers. Of devices: the required memory "
-            "as a share of the limit."
+            "Busiest: the most work and transfers of one device, which overlap in a step. Of "
+            "devices: the required memory as a share of the limit."
         ),
     ]
     notes = [(row.name, Text(_note(row))) for row in found.strategies]
