@@ -178,9 +178,9 @@ def _assumptions(cluster: Cluster, predicted: PredictedPlacement | None) -> Iter
     """Yields warnings of assumptions about the devices."""
     ample = [device.name for device in cluster.devices if device.is_ample]
     if ample:
-        peaks = predicted.metrics.peaks if predicted else {}
+        required = predicted.metrics.taken_bytes(cluster.caps) if predicted else {}
         sizes = [
-            f"{name} ({format_bytes(peaks[name].high_bytes)})" if name in peaks else name
+            f"{name} ({format_bytes(required[name])})" if name in required else name
             for name in ample
         ]
         message = (
