@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
+from cost_models.byte_sizes import format_bytes
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.pipeline.model_report import analyse
@@ -15,7 +17,7 @@ from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
 from placer.plan.results import Summarised
-from placer.plan.rows import device_words
+from placer.plan.rows import PlannedDevice, device_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,22 +87,30 @@ def diff_plans(before: Plan, after: Plan) -> Difference:
 def unlike_requests(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
     """Yields batch, devices and limits where two plans were asked for others: (what, before,
     after).  Names of devices do not count; neither does the memory of a host that nobody said."""
-    first, last = _asked(before), _asked(after)
-    for what, known in first.items():
-        if known != last[what]:
-            yield what, known, last[what]
+    for what, first, last in zip(("batch", "devices"), _asked(before), _asked(after), strict=True):
+        if first != last:
+            yield what, first, last
+    one, other = (_limits(plan, str) for plan in (before, after))
+    if one != other:
+        words = [_limits(plan, format_bytes) for plan in (before, after)]
+        yield "limits", *((one, other) if words[0] == words[1] else words)
 
 
-def _asked(plan: Plan) -> dict[str, str]:
-    said = f"{plan.request.get('devices', '')},{plan.request.get('max_memory', '')}".upper()
-    rows = [row for row in plan.devices if row.type != "CPU" or "CPU" in said] or plan.devices
-    limits = sorted(f"{row.model or row.type} {row.usable_bytes:,} B" for row in rows)
+def _asked(plan: Plan) -> tuple[str, str]:
     batch = plan.bindings.get("batch_size")
-    return {
-        "batch": "as in the model" if batch is None else f"{batch:,}",
-        "devices": device_words(rows),
-        "limits": ", ".join(limits),
-    }
+    return "as in the model" if batch is None else f"{batch:,}", device_words(_limited(plan))
+
+
+def _limits(plan: Plan, render: Callable[[int], str]) -> str:
+    rows = _limited(plan)
+    counts = Counter(sorted((row.model or row.type, row.usable_bytes) for row in rows))
+    return ", ".join(f"{count}x {kind} of {render(size)}" for (kind, size), count in counts.items())
+
+
+def _limited(plan: Plan) -> Sequence[PlannedDevice]:
+    """The devices whose limits somebody said, or the card has."""
+    said = f"{plan.request.get('devices', '')},{plan.request.get('max_memory', '')}".upper()
+    return [row for row in plan.devices if row.type != "CPU" or "CPU" in said] or plan.devices
 
 
 @takes_options

@@ -51,7 +51,10 @@ def test_a_baseline_of_another_request_is_refused():
     for other, told in (
         ({"bindings": {**plan.bindings, "batch_size": 64}}, "batch 32, here 64"),
         ({"devices": plan.devices[1:]}, "devices 2x T4, here 1x T4"),
-        ({"devices": (tighter, *plan.devices[1:])}, "limits T4 104,857,600 B"),
+        (
+            {"devices": (tighter, *plan.devices[1:])},
+            "limits 2x T4 of 100 MiB, here 1x T4 of 99.0 MiB, 1x T4",
+        ),
     ):
         with pytest.raises(UsageError, match=f"plan.json was made for another request: {told}"):
             require_like(plan, replace(plan, **other), "plan.json")
