@@ -31,8 +31,8 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 def sweep_blocks(found: Sweep, width: int) -> list[RenderableType]:
     """A table with one row per batch size, a bar for the fullest device, and what fits."""
     placed = any(row.status for row in found.rows)
-    headers = ["Batch>", *(f"Required {d}>" for d in found.caps), *(["Sends>"] if placed else [])]
-    headers += ["Step>", "Samples/s>", "Work>", "Fits", "Fullest"]
+    headers = ["Batch>", "Fits", *(f"Required {device}>" for device in found.caps)]
+    headers += [*(["Sends>"] if placed else []), "Step>", "Samples/s>", "Work>", "Fullest"]
     rows = [_cells(found, row, placed=placed) for row in found.rows]
     return [
         answer_line(_verdict(found)),
@@ -85,12 +85,12 @@ def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
     least, most = ("≥ ", "≤ ") if row.unknown_tensors else ("", "")
     return [
         f"{row.batch_size:,}",
+        {True: "yes", False: "no", None: "not known"}[row.fits],
         *(known(need, lambda size: least + format_bytes(size)) for need in needs),
         *([known(row.sent_bytes, lambda size: least + format_bytes(size))] if placed else []),
         least + format_seconds(row.step_seconds) if has_step else "-",
         f"{most}{row.samples_per_second:,.0f}" if row.samples_per_second else "-",
         least + format_flops(row.flops),
-        {True: "yes", False: "no", None: "not known"}[row.fits],
         _bar(found, row),
     ]
 
