@@ -169,13 +169,24 @@ def test_statistics_of_the_batch_are_found_and_random_states_are_none():
 
 
 def test_a_model_says_what_its_batches_look_like():
-    """Whole numbers for sparse losses, else labels like the outputs; a subclass does not say."""
+    """Whole numbers for sparse losses, else labels like the outputs; a subclass does once it was
+    called, unless its training step is its own."""
     for build in (keras_models.functional, keras_models.two_inputs, keras_models.transformer):
         model, x, y = fresh(build)
         assert str(model_specs(model)) == str(batch_specs((x, y)))
     model, _, _ = fresh(keras_models.own_train_step)
     with pytest.raises(UsageError, match=r"data=\(x, y\)"):
         placer.auto(model, "2xT4", batch_size=8)
+
+    class Called(keras_models.Own):
+        train_step = keras.Model.train_step
+
+    model, (_, x, y) = Called(), fresh(keras_models.own_train_step)
+    model.compile("sgd", "mse")
+    with pytest.raises(UsageError, match=r"data=\(x, y\)"):
+        model_specs(model)
+    model(x[:3])
+    assert str(model_specs(model)) == str(batch_specs((x, y)))
 
 
 @pytest.mark.parametrize("examples", [2, 7, 33, 64])

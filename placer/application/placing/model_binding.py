@@ -42,7 +42,7 @@ from placer.extraction.reading.training_steps import (
     batch_specs,
     keras_variables,
     trace_step,
-    with_own_labels,
+    with_own_specs,
 )
 from placer.graph.tensor_names import op_of, slot_owners, source_of
 from placer.plan.plan import Plan
@@ -329,7 +329,7 @@ class BoundModel:
     def _traced(self, step: str, specs: Any, *, is_planned: bool) -> tuple[Any, FlatProgram]:
         """The function of a step and its program.
 
-        Where a plan is not of such batches it may be of the labels that the loss makes of them.
+        Where a plan is not of such batches it may be of what the model says itself.
         """
         if not is_planned:
             function = trace_step(self.model, specs, step)
@@ -340,10 +340,10 @@ class BoundModel:
             return function, planned(load_program(function), self.plan)
 
         fingerprint, first = self.plan.model.get("fingerprint"), traced(specs)
-        labelled = with_own_labels(self.model, specs) if step == "train_step" else None
-        if first[1].fingerprint == fingerprint or labelled is None:
+        own = with_own_specs(self.model, specs) if step == "train_step" else None
+        if first[1].fingerprint == fingerprint or own is None:
             return first
-        second = traced(labelled)
+        second = traced(own)
         return second if second[1].fingerprint == fingerprint else first
 
     def _settle_captured(

@@ -182,9 +182,10 @@ def _seen(model: Any) -> tuple[Any, Any]:
     return inputs, model.compute_output_spec(inputs)
 
 
-def with_own_labels(model: Any, specs: Any) -> Any:
-    """The specs of a batch with the labels of :func:`model_specs` in place of others that the loss
-    makes these of: numbers of classes in any dtype, ``[n, 1]`` as well as ``[n]``.
+def with_own_specs(model: Any, specs: Any) -> Any:
+    """The specs of a batch as :func:`model_specs` has them: lengths that the model leaves open, and
+    labels that its loss makes of those in ``specs``, numbers of classes in any dtype, ``[n, 1]`` as
+    well as ``[n]``.
 
     ``None`` where there is nothing to change, or it might train otherwise.
     """
@@ -193,8 +194,8 @@ def with_own_labels(model: Any, specs: Any) -> Any:
     if not trains_as_keras(model) or not isinstance(specs, tuple) or len(specs) < 2:
         return None
     try:
-        labels = model_specs(model)[1]
-        tf.nest.assert_same_structure(labels, specs[1])
+        inputs, labels = model_specs(model)
+        tf.nest.assert_same_structure((inputs, labels), specs[:2])
     except (UsageError, ValueError, TypeError):
         return None
 
@@ -205,7 +206,11 @@ def with_own_labels(model: Any, specs: Any) -> Any:
         shapes = [given.shape, given.shape[:-1]] if is_column else [given.shape]
         return any(own.shape.is_compatible_with(shape) for shape in shapes)
 
-    changed = (specs[0], labels, *specs[2:])
+    def is_like(own: Any, given: Any) -> bool:
+        return isinstance(own, tf.TypeSpec) and bool(own.is_compatible_with(given))
+
+    open_ = all(map(is_like, tf.nest.flatten(inputs), tf.nest.flatten(specs[0])))
+    changed = (inputs if open_ else specs[0], labels, *specs[2:])
     alike = all(map(may_be, tf.nest.flatten(labels), tf.nest.flatten(specs[1])))
     return changed if alike and str(changed) != str(specs) else None
 

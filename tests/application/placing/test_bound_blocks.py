@@ -11,7 +11,7 @@ import tensorflow as tf
 import placer
 from placer.application.placing.model_binding import BoundStep, bind_model
 from placer.errors import ShapeError, UsageError
-from placer.extraction.reading.training_steps import trace_step
+from placer.extraction.reading.training_steps import model_specs, trace_step
 
 layers = keras.layers
 RNG = np.random.default_rng(0)
@@ -76,6 +76,29 @@ def test_labels_of_other_dtypes_train_as_planned(ordered, labels):
         assert bound.functions["train_step"].plan is ordered
     assert found["accuracy"] == expected["accuracy"]
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+
+
+def test_a_plan_for_a_length_that_the_model_leaves_open_trains():
+    """Bound by shapes=, its step is traced for any length, and fit has batches of one."""
+    ids, y = RNG.integers(0, 9, (32, 5)), RNG.random((32, 1), np.float32)
+    results = []
+    for is_bound in (False, True):
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(3)
+        words = layers.Input([None], dtype="int64")
+        pooled = layers.GlobalAveragePooling1D()(layers.Embedding(9, 4)(words))
+        model = keras.Model(words, layers.Dense(1)(pooled))
+        model.compile("sgd", "mse")
+        if not is_bound:
+            results.append(model.fit(ids, y, **FIT).history["loss"])
+            continue
+        step = trace_step(model, model_specs(model), "train_step")
+        options = {"shapes": {"data": (8, 5)}, "order": "memory", "time_limit": 1}
+        plan = placer.place(step, "1xT4", batch_size=8, **options)
+        with plan.bind(model) as bound:
+            results.append(model.fit(ids, y, **FIT).history["loss"])
+            assert bound.functions["train_step"].plan is plan
+    assert results[1] == pytest.approx(results[0], rel=1e-6)
 
 
 def test_weights_of_classes_need_a_plan_with_weights(ordered):
