@@ -76,7 +76,7 @@ def pretended(monkeypatch):
 
 
 def test_gpus_of_the_plan_are_visible_with_its_caps(pretended):
-    """One GPU of two, limited to the plan's cap in MiB."""
+    """One GPU of two, limited to the plan's cap in MiB; likewise of devices without a plan."""
     gpus, calls = pretended
     mapping = runtime_settings.configure_runtime(plan_on("GPU:0", "CPU:0"), memory="limit")
     assert not mapping.rehearsed
@@ -84,6 +84,11 @@ def test_gpus_of_the_plan_are_visible_with_its_caps(pretended):
     (limits,) = [call for call in calls if call[0] == "set_logical_device_configuration"]
     assert limits[1] is gpus[0]
     assert [part.memory_limit for part in limits[2]] == [2048]
+    calls.clear()
+    runtime_settings.configure_runtime("1xGPU:3GiB", memory="limit")
+    assert ("set_visible_devices", gpus[:1], "GPU") in calls
+    (limits,) = [call for call in calls if call[0] == "set_logical_device_configuration"]
+    assert [part.memory_limit for part in limits[2]] == [3072]
 
 
 def test_one_gpu_is_divided_for_a_rehearsal(pretended):
