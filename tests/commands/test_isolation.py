@@ -143,8 +143,8 @@ def simulating_exit_code() -> int:
 @pytest.mark.slow
 def test_compiling_ahead_imports_nothing_from_the_current_directory(run, tmp_path):
     """Neither does compiling the search ahead, here a part of it that is one small function."""
-    readme = Path(__file__).parents[2] / "README.md"
-    (module,) = re.findall(r"python -P -m (\S*warm_up)", readme.read_text())
+    page = Path(__file__).parents[2] / "docs" / "options.md"
+    (module,) = re.findall(r"python -P -m (\S*warm_up)", page.read_text())
     finished = run([sys.executable, "-P", "-c", COMPILING.format(module=module), str(tmp_path)])
     assert finished.returncode == 0, finished.stderr
     assert (tmp_path / "moves.done").exists()
