@@ -14,8 +14,6 @@ from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, answer_line, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS, warning_blocks
 
-_NO_XLA = "without XLA: compile(jit_compile=False), as Keras chooses it on GPUs"
-
 
 def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
     """Returns the choice and its gain, every way in a line, and what would be better."""
@@ -50,7 +48,8 @@ def verdict(found: AutoResult) -> str:
         return "Nothing that was built fits."
     figures = _speed(row)
     if found.changes_nothing:
-        return f"It fits as it is: change nothing ({figures})."
+        xla = "; without XLA: compile(jit_compile=False)" if found.name else ""
+        return f"It fits as it is: change nothing ({figures}{xla})."
     gain = "" if found.gain is None else f", {found.gain:.2f} times as fast as the next that fits"
     return f"Chosen: {row.name}, {row.changes} ({figures}{gain})."
 
@@ -70,5 +69,5 @@ def _told(row: AutoRow, found: AutoResult) -> Text:
         ]
         told = [_speed(row), ", ".join(shares)]
     reason = "chosen" if row.name == found.chosen else row.note
-    own = [_NO_XLA] if row.name == AS_IT_IS and found.name else []
+    own = ["without XLA"] if row.name == AS_IT_IS and found.name else []
     return Text("; ".join([*told, *own, reason]))
