@@ -138,8 +138,21 @@ class _Trials:
         shown = cluster.devices if devices else [d for d in cluster.devices if d.type != "CPU"]
         self.caps = {device.name: device.usable_bytes for device in shown}
         self.reports: list[Report] = []
+        self.shares: dict[int, float] = {}
+        """By batch size, the share of its limit that the fullest device requires."""
+        self.is_one = sum(device.type != "CPU" for device in shown) < 2
 
     def row(self, batch_size: int) -> SweepRow:
+        """The row of one batch size."""
+        found, alone = self._row(batch_size)
+        needs = found.need_bytes or (alone.need_bytes if self.is_one else {})
+        if needs:
+            shares = (need / max(1, self.caps[name]) for name, need in needs.items())
+            self.shares[batch_size] = max(shares)
+        return found
+
+    def _row(self, batch_size: int) -> tuple[SweepRow, SweepRow]:
+        """The row, and that of everything on the first device."""
         options = {**self.options, "batch_size": batch_size}
         found = report_model(self.source, self.devices, **options)
         self.reports.append(found)
@@ -155,8 +168,8 @@ class _Trials:
             unknown_tensors=len(found.unknown_shapes),
         )
         if found.plan is None:
-            return alone
-        return replace(
+            return alone, alone
+        placed = replace(
             alone,
             fits=found.plan.fits,
             peak_bytes=found.plan.peak_bytes,
@@ -166,6 +179,7 @@ class _Trials:
             sent_bytes=found.plan.metrics.sent_bytes,
             status=found.plan.solver.status,
         )
+        return placed, alone
 
 
 def _fits(found: Report, need: int, cap: int) -> bool | None:
@@ -179,9 +193,10 @@ def _largest(
     trials: _Trials, rows: Sequence[SweepRow], max_trials: int
 ) -> tuple[int | None, int | None]:
     """The largest size that fits and the smallest that does not, as near as some trials bring
-    them; between them the next trial is where the needs, taken for linear in the batch, meet the
-    cap, and else the middle."""
+    them.  Between them the next trial is where the needs, taken for linear in the batch, meet the
+    limit; it is the middle where that is not known, or two such trials ended alike."""
     known = {row.batch_size: row for row in rows}
+    ended: list[bool | None] = []
     for _ in range(max_trials):
         fitting, failing = _bounds(known)
         if failing is None:
@@ -192,10 +207,12 @@ def _largest(
             break
         else:
             low = fitting or 0
-            guess = _linear_guess(known, trials.caps)
-            middle = (low + failing) // 2
-            size = middle if guess is None else min(max(guess, low + 1), failing - 1)
+            guess = _linear_guess(trials.shares, low, failing)
+            is_stuck = ended[-2:] in ([True, True], [False, False])
+            size = (low + failing) // 2 if guess is None or is_stuck else guess
+            ended = [] if is_stuck else ended
         known[size] = trials.row(size)
+        ended.append(known[size].fits)
     return _bounds(known)
 
 
@@ -205,16 +222,16 @@ def _bounds(known: Mapping[int, SweepRow]) -> tuple[int | None, int | None]:
     return max(fitting, default=None), failing
 
 
-def _linear_guess(known: Mapping[int, SweepRow], caps: Mapping[str, int]) -> int | None:
-    """The size at which the fullest device meets its cap, from the two largest sizes known."""
-    full = {
-        size: max(need / max(1, caps[name]) for name, need in row.need_bytes.items())
-        for size, row in known.items()
-        if row.need_bytes
-    }
-    points = sorted(full.items())[-2:]
+def _linear_guess(shares: Mapping[int, float], low: int, failing: int) -> int | None:
+    """The size between both at which the fullest device meets its limit, ``None`` if it is not
+    known: from these two, or from the two largest below."""
+    points = [size for size in sorted(shares) if size in (low, failing)]
+    if len(points) < 2:
+        points = [size for size in sorted(shares) if size <= low][-2:]
     if len(points) < 2:
         return None
-    (small, least), (large, most) = points
-    slope = (most - least) / (large - small)
-    return None if slope <= 0 else int(large + (1.0 - most) / slope)
+    small, large = points
+    slope = (shares[large] - shares[small]) / (large - small)
+    if slope <= 0:
+        return None
+    return min(max(int(small + (1.0 - shares[small]) / slope), low + 1), failing - 1)
