@@ -32,7 +32,7 @@ _CHANNELS_LAST_FROM = {"float16": 7.0, "bfloat16": 8.0, "float32": 8.0}
 """Compute capabilities."""
 
 UNKNOWN_CAPABILITY = "7.5"
-"""What a GPU is taken to have whose model is not known."""
+"""The compute capability that a GPU is taken to have whose model is not known."""
 
 DATA_INPUTS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("Conv2D", "Conv3D", "DepthwiseConv2dNative", "_FusedConv2D"), (0,)),

@@ -4,6 +4,7 @@ that import what there is."""
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -26,6 +27,15 @@ def test_no_folder_is_too_full_to_read(tree):
 def count(folder: Path) -> int:
     """The files in a folder, as git would list them."""
     return sum(file.is_file() and file.suffix != ".pyc" for file in folder.iterdir())
+
+
+@pytest.mark.parametrize("tree", ["cost_models", "placer"])
+def test_docstrings_are_sentences(tree):
+    """A docstring says "Returns what ...", or names a thing: it does not begin in the middle."""
+    odd = re.compile(r'^ *"""(What|Of|That of) .*', re.MULTILINE)
+    files = (ROOT / tree).rglob("*.py")
+    found = [(str(file), text.group()) for file in files for text in odd.finditer(file.read_text())]
+    assert found == []
 
 
 def test_tests_mirror_the_packages():

@@ -137,7 +137,7 @@ def describe(problem: PlacementProblem, solution: Solution) -> dict[str, object]
 
 
 def cost_parts(problem: PlacementProblem, device_of: Sequence[int]) -> dict[str, int]:
-    """What a placement costs, in parts."""
+    """Returns what a placement costs, in parts."""
     from placer.prediction.scoring import sends, slower_bytes
 
     sent, messages = sends(problem, device_of)

@@ -135,7 +135,7 @@ class MemoryFacts:
 
     @property
     def required_bytes(self) -> int:
-        """What a cap has to hold, as in a plan."""
+        """Returns what a cap has to hold, as in a plan."""
         return required_bytes(self.high_bytes, self.need_high_bytes, self.usable_bytes)
 
 

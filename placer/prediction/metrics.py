@@ -113,7 +113,7 @@ class NeedParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeed:
-    """What the allocator of one device needs, over the orders that a step may run in.
+    """The need of the allocator of one device, over the orders that a step may run in.
 
     ``in_use`` is the peak of bytes in use, in whole chunks; ``need`` the least limit under which
     the allocator serves the step.  ``growth``: it adds regions as it needs them, else it takes one;

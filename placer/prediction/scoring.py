@@ -14,7 +14,7 @@ from placer.problem.placement_problem import PlacementProblem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What a placement costs and breaks.
+    """The cost of a placement, and the limits that it breaks.
 
     ``transfer_bytes``: every tensor once per device, other than its producer's, that reads it.
     ``sent_bytes``: the same with what is fetched; in ``messages`` messages, signals of control
@@ -106,7 +106,7 @@ def transfer_bytes(problem: PlacementProblem, device_of: Sequence[int]) -> int:
 
 
 def cost(problem: PlacementProblem, device_of: Sequence[int]) -> int:
-    """What a placement costs in bytes: what it sends, and what slower work is worth."""
+    """Returns what a placement costs in bytes: what it sends, and what slower work is worth."""
     sent, messages = sends(problem, device_of)
     return sent + messages * problem.message_bytes + slower_bytes(problem, device_of)
 
@@ -131,7 +131,7 @@ def sends(problem: PlacementProblem, device_of: Sequence[int]) -> tuple[int, int
 
 
 def slower_bytes(problem: PlacementProblem, device_of: Sequence[int]) -> int:
-    """What the slower work of all ops is worth where they are."""
+    """Returns what the slower work of all ops is worth where they are."""
     return sum(
         costs[device] for costs, device in zip(problem.slower_bytes, device_of, strict=False)
     )

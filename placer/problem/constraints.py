@@ -36,7 +36,7 @@ Pin = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintOptions:
-    """What the user asked for.
+    """The constraints that the user asked for.
 
     ``pins`` map globs of op names, ``pin_types`` globs of op types, to device names;
     ``keep_together`` are globs whose ops share one device; with ``colocate_gradients`` every
@@ -343,7 +343,7 @@ def _restriction(
     pins: Mapping[str, Pin],
     host_only: Mapping[str, str],
 ) -> Restriction | None:
-    """What keeps an op from some devices, ``None`` if only its kind decides."""
+    """Returns what keeps an op from some devices, ``None`` if only its kind decides."""
     if op.name in feeds:
         host = cluster.host.name
         return Restriction(devices=(host,), code="fed", reason=f"fed values arrive on {host}")

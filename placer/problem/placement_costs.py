@@ -1,4 +1,4 @@
-"""What a placement of a program costs: its messages, and work that an accelerator does faster.
+"""The costs of a placement of a program: its messages, and work that an accelerator does faster.
 
     sends        the sum over messages of bytes + latency x B
     slower work  the sum over ops of t(o, D(o)) - t*(o), where that is above zero, x B
@@ -25,7 +25,7 @@ from cost_models.roofline import op_seconds
 from placer.problem.constraints import Constraints
 
 _ROUNDING = 1e-6
-"""Of a byte, what products of floating-point numbers may be too large by."""
+"""The share of a byte by which products of floating-point numbers may be too large."""
 
 
 def cost_link(cluster: Cluster) -> Link:
@@ -39,12 +39,12 @@ def cost_link(cluster: Cluster) -> Link:
 
 
 def message_bytes(link: Link) -> int:
-    """What a message costs beside its own bytes."""
+    """Returns what a message costs beside its own bytes."""
     return _whole_bytes(link.latency * link.bandwidth)
 
 
 def slower_bytes(seconds: Sequence[Sequence[float]], link: Link) -> tuple[tuple[int, ...], ...]:
-    """What slower work is worth, from :func:`slower_seconds`."""
+    """Returns what slower work is worth, from :func:`slower_seconds`."""
     known: dict[Sequence[float], tuple[int, ...]] = {}
     for row in seconds:
         if row not in known:

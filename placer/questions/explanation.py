@@ -245,7 +245,7 @@ def _more(before: Metrics, after: Metrics, *kinds: str) -> int:
 
 
 def _instead(moves: Sequence[Move]) -> str:
-    """What its group would cost on each other device that is open to it."""
+    """Returns what its group would cost on each other device that is open to it."""
     told = []
     for move in moves:
         if move.refused:

@@ -1,4 +1,5 @@
-"""What simulated GPUs held, read from the files that their processes write (``record.h``)."""
+"""The memory that simulated GPUs held, read from the files that their processes write
+(``record.h``)."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What one GPU held at one moment: ``seconds`` since the process began to use the GPUs,
+    """The memory of one GPU at one moment: ``seconds`` since the process began to use the GPUs,
     ``launches`` the kernels that had run there, ``op`` the one that asked for ``asked_bytes``."""
 
     in_use_bytes: int

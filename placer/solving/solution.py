@@ -1,4 +1,4 @@
-"""What a solver answers: a placement, and how good it is."""
+"""The answer of a solver: a placement, and how good it is."""
 
 from __future__ import annotations
 

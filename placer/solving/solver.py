@@ -31,7 +31,8 @@ SolverFunction = Callable[[PlacementProblem, SolverParameters, Hint], Solution]
 DEFAULT_SOLVER = "cp-sat"
 
 _FEASIBILITY_SHARE = 0.25
-"""Of the time, for a placement that fits at all, before another objective than transfer."""
+"""The share of the time for a placement that fits at all, before another objective than transfer.
+"""
 
 _solvers: dict[str, SolverFunction] = {}
 

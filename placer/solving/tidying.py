@@ -26,7 +26,7 @@ from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.signals import settle_signals
 
 _MOST_TRIALS = 2_000
-"""Of places for the pieces of one device, until it keeps them."""
+"""Trials of places for the pieces of one device, until it keeps them."""
 
 _LOWER = 0.99
 """A highest share of a cap counts as lower if it is so many times what it was."""
@@ -143,7 +143,7 @@ def _tidy_by_rows(
 def _beyond_rows(
     problem: PlacementProblem, device_of: Sequence[int], overruns: Sequence[int]
 ) -> list[int]:
-    """What the prediction says of every device beyond its fullest row."""
+    """Returns what the prediction says of every device beyond its fullest row."""
     loads = _Tidying(problem, device_of).loads.max(axis=0, initial=0.0)
     peaks = (cap + over for cap, over in zip(problem.capacity_bytes, overruns, strict=True))
     return [int(peak - load) for peak, load in zip(peaks, loads, strict=True)]
@@ -232,7 +232,7 @@ class _Tidying:
         return found
 
     def weight(self, piece: Sequence[int]) -> Floats:
-        """What a piece takes of every row."""
+        """Returns what a piece takes of every row."""
         return np.asarray(self.weights[:, list(piece)].sum(axis=1), np.float64)
 
     def targets(self, piece: Sequence[int], devices: Sequence[int]) -> list[tuple[Rank, int]]:
@@ -260,7 +260,7 @@ class _Tidying:
         return sorted(each for each in found if each[0][2] <= 1.0 or not weight.any())
 
     def most_bytes(self, piece: Sequence[int]) -> int:
-        """What a piece keeps, writes and receives, at most."""
+        """Returns what a piece keeps, writes and receives, at most."""
         inside = set(piece)  # what they write is in the footprint
         received = {
             id(m): m.bytes

@@ -27,7 +27,7 @@ _OTHER = re.compile("seed|counter|get_|_alg|skip|_grad|_fallback")
 
 
 class Draws:
-    """What the functions of TensorFlow that draw random numbers give for a whole batch of so many
+    """The numbers that the functions of TensorFlow draw for a whole batch of so many
     ``examples``, in their order, and the rows of it that belong to a part."""
 
     def __init__(self, examples: int) -> None:

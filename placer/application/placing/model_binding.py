@@ -50,7 +50,7 @@ from placer.plan.plan import Plan
 _LOG = logging.getLogger(__name__)
 
 _MOST_UNKNOWN = 0.3
-"""Of the ops of a step a plan may miss so many and still be adapted to it."""
+"""The share of a step's ops that a plan may miss and still be adapted to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

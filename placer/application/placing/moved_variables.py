@@ -26,8 +26,8 @@ from placer.errors import UsageError
 _LOG = logging.getLogger(__name__)
 
 _NO_ROOM = (tf.errors.ResourceExhaustedError, tf.errors.InternalError)
-"""What TensorFlow raises where a value finds no room: the latter if it comes from another device
-("Dst tensor is not initialized")."""
+"""The errors that TensorFlow raises where a value finds no room: the latter if it comes from
+another device ("Dst tensor is not initialized")."""
 
 
 _TRIES = 4

@@ -67,7 +67,7 @@ class PlacedFunction:
     updated: int = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the original returns for these arguments."""
+        """Returns what the original returns for these arguments."""
         if self.updated:
             _LOG.warning(
                 "the placed function updates copies of %d variables: the originals, such as those "
@@ -222,7 +222,7 @@ def _variable_behind(handle: Any, name: str) -> Any:
 def _new_captures(
     program: FlatProgram, moved: Sequence[MovedVariable], plan: Plan, mapping: DeviceMapping
 ) -> dict[str, Tensor]:
-    """What the placed function captures: copied variables, copied values, other resources."""
+    """Returns the captures of the placed function: copied variables and values, other resources."""
     handles = {id(variable.original.handle): variable.copy.handle for variable in moved}
     captures = {}
     for name, value in program.captures.items():

@@ -24,7 +24,7 @@ _SLACK_SECONDS = 0.3
 """Seconds that TensorFlow gets, beyond the time limit, to end a step by itself."""
 
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""What a client of gRPC says first (RFC 9113, section 3.4).  A server that runs answers at once;
+"""The first bytes of a client of gRPC (RFC 9113, section 3.4).  A server that runs answers at once;
 for one that is stopped the system accepts the connection, and nothing comes."""
 
 _LOG = logging.getLogger(__name__)

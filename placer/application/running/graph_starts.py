@@ -1,5 +1,5 @@
-"""What a graph needs before its step, and beside it: tables and iterators that are initialised,
-queues that are filled.
+"""The ops that a graph needs before its step, and beside it: tables and iterators that are
+initialised, queues that are filled.
 
 A GraphDef names none of it, and in a MetaGraphDef only some is in a collection.  It follows from
 the graph: of every table, iterator or queue that the step uses, the ops that fill it.  Those that
@@ -51,7 +51,7 @@ class GraphStart:
 
 
 def find_start(nodes: Iterable[Any], used: Iterable[str]) -> GraphStart:
-    """What the ops ``used`` of a graph need, out of its ``nodes``."""
+    """Returns what the ops ``used`` of a graph need, out of its ``nodes``."""
     by_name = {node.name: node for node in nodes}
     fillers: dict[str, list[str]] = {}
     for name, node in by_name.items():

@@ -55,7 +55,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What to run, unplaced and placed: ``kind`` is ``saved_model`` (TensorFlow 2),
+    """The program to run, unplaced and placed: ``kind`` is ``saved_model`` (TensorFlow 2),
     ``saved_model_session``, ``graph`` or ``function``.
 
     ``programs`` are paths of SavedModels or GraphDefs, or PortableFunctions (``kind`` says which);
@@ -155,7 +155,7 @@ def _call_flat(function: Any, inputs: Sequence[Any], keys: Sequence[str]) -> dic
 
 
 def _observed(function: Any, call: Callable[[], Mapping[str, Array]], optimised: bool) -> Run:
-    """What ``call``, the first call of ``function``, gives and runs."""
+    """Returns what ``call``, the first call of ``function``, gives and runs."""
     with graph_optimisation(optimised):
         context.enable_graph_collection()
         try:

@@ -94,7 +94,7 @@ def _loaded(request: RunRequest) -> Iterator[Callable[[], object]]:
 
 
 def _records() -> Sequence[GpuRecord]:
-    """What this process holds on each GPU."""
+    """Returns what this process holds on each GPU."""
     found = read_records(Path(os.environ[RECORDS]))
     return next((record.gpus for record in found if record.process == os.getpid()), ())
 

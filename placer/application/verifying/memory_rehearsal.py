@@ -45,7 +45,7 @@ from placer.simulation.environment import child_environment
 STEPS = 10
 
 _CAPABILITY = "7.5"
-"""Of a GPU whose model is not known."""
+"""The capability of a GPU whose model is not known."""
 
 
 def rehearse_file(

@@ -111,7 +111,7 @@ class ModelFile:
 
     @cached_property
     def start(self) -> GraphStart:
-        """What a graph needs beside its step."""
+        """Returns what a graph needs beside its step."""
         if self.is_saved_model:
             return GraphStart()
         return find_start(self.raw.graph_def.node, (n.name for n in self.program.graph_def.node))

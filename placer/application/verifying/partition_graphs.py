@@ -125,7 +125,7 @@ def read_execution(
 
 
 def _edge(node: Any) -> tuple[str, ...]:
-    """What a send and its receive have in common."""
+    """Returns what a send and its receive have in common."""
     return tuple(node.attr[k].s.decode() for k in ("tensor_name", "send_device", "recv_device"))
 
 

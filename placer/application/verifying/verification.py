@@ -41,7 +41,8 @@ from placer.simulation.building import build_libraries
 TIME_LIMIT_SECONDS = 600.0
 
 _UNREGISTERED = "has not been registered"
-"""What TensorFlow says of a SavedModel whose objects are of types that other packages register."""
+"""The words of TensorFlow on a SavedModel whose objects are of types that other packages register.
+"""
 
 _FLAT = (
     "tf.saved_model.load lacks a type that the model's objects have, which another package "

@@ -1,4 +1,4 @@
-"""What a verification found: devices, transfers, variables and outputs, row by row."""
+"""The findings of a verification: devices, transfers, variables and outputs, row by row."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PROGRAMS = {
     FLAT_GRAPH: "the flat graph of the live program, beside which plan.bind() keeps nothing; to "
     "run the program itself: placer simulate -- python train.py",
 }
-"""What ran on simulated GPUs."""
+"""The part that ran on simulated GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

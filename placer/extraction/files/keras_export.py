@@ -84,8 +84,8 @@ def _export(model: Any, path: Path, target: Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """What an error says, on one line: the innermost reason whole as far as there is room, what
-    Keras says before it (a layer with its configuration) cut."""
+    """Returns what an error says, on one line: the innermost reason whole as far as there is room,
+    what Keras says before it (a layer with its configuration) cut."""
     text = " ".join(str(error).split())
     told, found, inner = text.rpartition(_INNER)
     if not found:

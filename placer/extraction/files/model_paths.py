@@ -97,8 +97,8 @@ def require_own_files(folder: Path, *, whole: bool, follow_links: bool) -> None:
 
 
 def _read_paths(folder: Path) -> Iterator[Path]:
-    """What analysis may read: of the weights only which object has which, and of a checkpoint the
-    graph beside it."""
+    """Returns what analysis may read: of the weights only which object has which, and of a
+    checkpoint the graph beside it."""
     yield from (folder / name for name in READ_FILES)
     yield from sorted((*folder.glob("variables/variables.data-*"), *folder.glob("*.meta")))
 

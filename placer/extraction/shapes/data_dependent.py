@@ -272,7 +272,7 @@ def _counted(case: Case) -> list[Shape]:
 
 
 def _filled(case: Case) -> list[Shape]:
-    """What is padded, with rows of equal length where no size is asked for."""
+    """Returns what is padded, with rows of equal length where no size is asked for."""
     (shape,) = case.outputs
     _, values, _, *partitions = case.inputs
     if shape is None or not shape or shape[0] is None:

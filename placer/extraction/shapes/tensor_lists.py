@@ -145,7 +145,7 @@ class ListFlow:
         return ElementState(_element_dtype(node), shape, count[0] if count else None)
 
     def _optional(self, node: Any) -> ElementState:
-        """What an optional of one value holds; of several, or none, nothing is known."""
+        """Returns what an optional of one value holds; of several, or none, nothing is known."""
         if len(data_inputs(node.input)) != 1:
             return ElementState("", None)
         tensor = self._data(node, 0)

@@ -17,7 +17,7 @@ from cost_models.tensor_size import element_bytes
 from placer.graph.op_graph import OpGraph, Tensor
 
 STRING_BYTES = 32
-"""Of an element that is a string: its header, and a short text."""
+"""Bytes of an element that is a string: its header, and a short text."""
 
 _HANDLES = ("resource", "variant")
 

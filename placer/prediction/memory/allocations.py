@@ -1,4 +1,4 @@
-"""What one step asks the allocators of its devices for, along one execution order.
+"""The requests of one step to the allocators of its devices, along one execution order.
 
 The requests and frees behind the lifetimes of :mod:`placer.prediction.memory.lifetimes`, one by one
 in the order in which the executor makes them: an op asks for its outputs, then for what its kernel
@@ -36,7 +36,7 @@ from placer.prediction.step.step_layout import Effect, StepLayout, Tuned
 
 @dataclass(slots=True, kw_only=True)
 class Allocations:
-    """What one device's allocator is asked for in a step, or in several.
+    """The requests to one device's allocator in a step, or in several.
 
     A chunk is a number: ``sizes`` has the bytes that were asked for, ``events`` the chunks of the
     step in order, ``~chunk`` where one is freed.  ``kept`` are the events before the first step, as
@@ -67,7 +67,7 @@ class Allocations:
     later: tuple[Allocations, ...] = ()
 
     def in_step(self, number: int) -> Allocations:
-        """What is asked for in that step, counted from 0."""
+        """Returns what is asked for in that step, counted from 0."""
         return self.later[min(number, len(self.later)) - 1] if number > 0 and self.later else self
 
     def loading(self) -> Allocations:
@@ -140,8 +140,9 @@ def find_allocations(
     sample: int | None = None,
     lasts: Sequence[int] | None = None,
 ) -> dict[str, Allocations]:
-    """What the allocator of every device is asked for along ``order``; ``sample`` and ``lasts`` as
-    for :meth:`StepMemory.peaks`.  Variables get their first values in the order of the graph."""
+    """Returns what the allocator of every device is asked for along ``order``; ``sample`` and
+    ``lasts`` as for :meth:`StepMemory.peaks`. Variables get their first values in the order of the
+    graph."""
     layout = step.layout if sample is None else step.layout.sampled(sample)
     numbers = step.numbers(order)
     simulation = Requests(step, layout, numbers, lasts)
@@ -234,7 +235,7 @@ class Requests(Changes):
         return events
 
     def finished(self) -> dict[str, Allocations]:
-        """What was found, once the step has run."""
+        """Returns what was found, once the step has run."""
         for variable, chunk in self.chunk_of.items():
             if chunk != self.kept[variable]:
                 self.found[self.device_of[variable]].moved[self.kept[variable]] = chunk

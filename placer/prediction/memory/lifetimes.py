@@ -93,7 +93,7 @@ class Simulation:
                 self._close(buffer, self.now)
 
     def _begin(self) -> None:
-        """What is there before any op runs: what is fed, and what lasts."""
+        """Takes in what is there before any op runs: what is fed, and what lasts."""
         layout = self.layout
         for op in layout.feeds:
             for value in layout.outputs[op]:
@@ -106,8 +106,8 @@ class Simulation:
             self.held[value] = alike[key]
 
     def held_bytes(self, values: Sequence[int]) -> list[int]:
-        """What each of the values holds in the end, elements of lists included; what several of
-        them hold counts for the first, what is fed or resident for none."""
+        """Returns what each of the values holds in the end, elements of lists included; what
+        several of them hold counts for the first, what is fed or resident for none."""
         seen: set[int] = set()
 
         def bytes_of(buffer: Buffer | None) -> int:
@@ -175,7 +175,7 @@ class Simulation:
         return Read(written, self.now, self.now, layout.bytes[value])
 
     def _workspace(self, op: int, size: int) -> Buffer:
-        """What the op's kernel takes for itself."""
+        """Returns what the op's kernel takes for itself."""
         layout = self.layout
         return Buffer(layout.names[op], layout.devices[op], size, "temporary", self.now)
 
@@ -295,7 +295,7 @@ class Simulation:
                 self.sends.begin(op, copy, self.layout.memory[copy], source)
 
     def _receive_inputs(self, op: int) -> list[Buffer]:
-        """What the op reads from elsewhere is there, so its sender holds it no more; returns what
+        """Lets go what the op reads from elsewhere, which has arrived; returns what
         the rendezvous still holds as the op begins, which on a GPU is what nobody read before."""
         found, inputs = [], self.layout.inputs[op]
         given_back = self.sends.start(op, self.layout.devices[op])

@@ -55,7 +55,7 @@ _SNAPSHOT_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What one device's allocator needs along one order.
+    """The need of one device's allocator along one order.
 
     ``in_use_bytes`` are in use at most where there is no limit, whole chunks counted.
     ``need_bytes`` is the least limit that serves.  Under that limit it is made up of, when most is
@@ -73,7 +73,7 @@ class Need:
 
     @property
     def fragmentation_bytes(self) -> int:
-        """What is left of the need."""
+        """Returns what is left of the need."""
         asked_for = self.tensor_bytes + self.workspace_bytes
         return self.need_bytes - asked_for - self.padding_bytes
 

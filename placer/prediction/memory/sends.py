@@ -1,4 +1,4 @@
-"""What GPUs have sent and still hold, along one execution order.
+"""The tensors that GPUs have sent and still hold, along one execution order.
 
 A tensor that leaves a GPU is copied on a stream of its own, once what was launched before on both
 GPUs is done, and is held until an event says that it is there: local readers that are done do not
@@ -33,7 +33,8 @@ _Stream = tuple[str, bool]
 
 
 class _Send(NamedTuple):
-    """What an op has sent: the value that arrives, and the buffer that it is copied from."""
+    """One tensor that an op has sent: the value that arrives, and the buffer that it is copied
+    from."""
 
     op: int
     copy: int

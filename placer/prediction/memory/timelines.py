@@ -93,7 +93,7 @@ class StepMemory:
 
     @cached_property
     def roles(self) -> Roles:
-        """What the memory of every op is for."""
+        """Returns what the memory of every op is for."""
         return self.graph.ask_once(find_roles)
 
     def timelines(self, order: Sequence[str] | None = None) -> dict[str, MemoryTimeline]:

@@ -33,7 +33,8 @@ _UNKNOWN_IN_USE = 0.01
 def requests_along(
     step: StepMemory, orders: Iterable[Sequence[str]]
 ) -> list[dict[str, Allocations]]:
-    """What the allocator of every device is asked for along each order, each a step of its own."""
+    """Returns what the allocator of every device is asked for along each order, each a step of its
+    own."""
     return [find_allocations(step, order, sample) for sample, order in enumerate(orders)]
 
 
@@ -51,8 +52,8 @@ def needs_along(
     peaks: Sequence[Mapping[str, int]],
     devices: Collection[str] | None = None,
 ) -> dict[str, MemoryNeed]:
-    """What all devices, or those named, need: GPUs for the ``requests`` along each order, in one
-    region; CPUs for the ``peaks`` along each."""
+    """Returns what all devices, or those named, need: GPUs for the ``requests`` along each order,
+    in one region; CPUs for the ``peaks`` along each."""
     return {
         name: _of_peaks([along[name] for along in peaks], step.resident_bytes(name))
         if is_cpu(name)
@@ -62,7 +63,7 @@ def needs_along(
 
 
 def _of_peaks(peaks: Sequence[int], resident_bytes: int) -> MemoryNeed:
-    """What a CPU needs: what lives at once, in no allocator's chunks."""
+    """Returns what a CPU needs: what lives at once, in no allocator's chunks."""
     need = range_of(peaks, resident_bytes)
     return MemoryNeed(
         growth=None,
@@ -77,8 +78,8 @@ def _of_peaks(peaks: Sequence[int], resident_bytes: int) -> MemoryNeed:
 
 
 def _of_requests(step: StepMemory, name: str, requests: Sequence[Allocations]) -> MemoryNeed:
-    """What a GPU's allocator needs for those along each order; the range of bytes in use is a
-    little wider."""
+    """Returns what a GPU's allocator needs for those along each order; the range of bytes in use is
+    a little wider."""
     kept = KeptChunks(requests[0], growth=False)
     needs: list[Need] = []
     for asked in requests:
@@ -110,7 +111,7 @@ def _of_requests(step: StepMemory, name: str, requests: Sequence[Allocations]) -
 
 
 def _resident_bytes(step: StepMemory, name: str) -> int:
-    """What is resident on a GPU, in chunks."""
+    """Returns what is resident on a GPU, in chunks."""
     held = (*step.resident.get(name, {}).values(), *step.idle.get(name, ()))
     return sum(map(rounded_bytes, held))
 
@@ -164,7 +165,7 @@ def _need_parts(
 def with_orders_ahead(
     step: StepMemory, known: Mapping[str, MemoryNeed], ahead: Iterable[Sequence[str]]
 ) -> dict[str, MemoryNeed]:
-    """What was found, and what is needed where devices run ``ahead`` of each other.
+    """Returns what was found, and what is needed where devices run ``ahead`` of each other.
 
     These orders are as far apart as they may be: they count where they need more than was found,
     and nothing is thought to be beyond.
@@ -176,7 +177,7 @@ def with_orders_ahead(
 
 
 def _at_least(known: MemoryNeed, asked: Allocations) -> MemoryNeed:
-    """What is needed if ``asked`` may be, too."""
+    """Returns what is needed if ``asked`` may be, too."""
     high = known.need.high_bytes
     if known.growth is None:
         need = replace(known.need, high_bytes=max(high, asked.peak_bytes))

@@ -1,4 +1,4 @@
-"""What every op of a step reads and writes, in which memory, and what it does to buffers.
+"""The tensors that every op of a step reads and writes, in which memory, and its use of buffers.
 
 Ops and values are numbers here: one placement is simulated along many orders.  A value is a
 tensor in one memory: where its producer writes it, or where a copy of it arrives.
@@ -39,7 +39,7 @@ Tuned = tuple[str, int]
 
 
 class Effect(IntEnum):
-    """What an op does with buffers beyond writing its outputs."""
+    """An op's use of buffers beyond writing its outputs."""
 
     PLAIN = 0
     FED = 1
@@ -230,7 +230,7 @@ def _add_readers(
     first: ImageOrder,
     folded: Collection[str],
 ) -> None:
-    """What every op reads, and the copies that this takes."""
+    """Notes what every op reads, and the copies that this takes."""
     copies = _Copies(layout, first)
 
     # readers by input slot; a merge does not wait for its back edge
@@ -301,7 +301,7 @@ class _Copies:
         return turned if is_there else self._made_of(turned, memory, memory)
 
     def _made_of(self, source: int, memory: str, how: str) -> int:
-        """What is made of ``source`` as soon as its producer is done."""
+        """Returns what is made of ``source`` as soon as its producer is done."""
         layout = self.layout
         if (source, how) not in self.known:
             self.known[source, how] = copy = self._new(source, memory)
@@ -319,7 +319,7 @@ class _Copies:
 
 
 def _add_effects(layout: StepLayout, graph: OpGraph, folded: Collection[str]) -> None:
-    """What every op does to buffers."""
+    """Notes what every op does to buffers."""
     variable_of = graph.ask_once(find_variables)
     sharing = graph.ask_once(sharing_of)
     numbers = {name: number for number, name in enumerate(layout.names)}

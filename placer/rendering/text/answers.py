@@ -60,7 +60,7 @@ def fullest(plan: Plan) -> str:
 
 
 def report_answer(report: Report) -> str:
-    """That of the plan, or whether one device is enough for a step."""
+    """Answers for the plan, or whether one device is enough for a step."""
     if report.plan is not None:
         return plan_answer(report.plan)
     memory, device = report.memory, report.compute.reference

@@ -58,7 +58,7 @@ def comparison_csv(found: Comparison) -> str:
 
 
 def _answer(found: Comparison) -> str:
-    """What the solver's placement costs, and the best of the others that fit."""
+    """Returns what the solver's placement costs, and the best of the others that fit."""
     key = {"transfer": "sent_bytes", "step-time": "step_seconds"}.get(
         found.objective, "bottleneck_seconds"
     )

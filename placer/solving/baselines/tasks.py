@@ -41,7 +41,7 @@ class Tasks:
         return (c for c in self.messages[number].consumers if number in self.inputs[c])
 
     def send_seconds(self, number: int, source: int, target: int) -> float:
-        """What it takes to bring a message from one device to another."""
+        """Returns what it takes to bring a message from one device to another."""
         if source == target:
             return 0.0
         size = self.messages[number].bytes
@@ -56,7 +56,7 @@ def mean_seconds(problem: PlacementProblem, op: int) -> float:
 
 
 class Room:
-    """What fits where while groups are placed one after the other.
+    """The room that is left while groups are placed one after the other.
 
     A group takes its whole room (resident bytes, and what it needs at every known moment) at once.
     One that fits on no device it is allowed on goes to the host if that is open to it.

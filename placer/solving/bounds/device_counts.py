@@ -158,7 +158,7 @@ class DeviceCountBound:
         return np.asarray(order[is_asked], np.int64)
 
     def on_host(self, graph: CutGraph) -> OnHost | None:
-        """What the nodes of ``graph`` cost on the host, if that is open to any of them."""
+        """Returns what the nodes of ``graph`` cost on the host, if that is open to any of them."""
         problem = self.problem
         if not self.is_open:
             return None

@@ -58,7 +58,7 @@ class BoundBeside:
             return
 
     def end(self, *, wait: bool) -> Solution | None:
-        """What was proven, after the rest of the time if there is reason to ``wait``."""
+        """Returns what was proven, after the rest of the time if there is reason to ``wait``."""
         if wait:
             self._thread.join(max(0.0, self._deadline - time.time()))
         self._child.end_group()

@@ -1,4 +1,4 @@
-"""What is asked for under caps on peaks, and the record of what is found."""
+"""The request for a placement under caps on peaks, and the record of what is found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakRequest:
-    """What is asked for: ``problem`` by ``solver``, its caps for what ``predict`` says.  With
+    """The request: ``problem`` by ``solver``, its caps for what ``predict`` says.  With
     ``find_lifetimes`` placements can be searched along the orders of the step."""
 
     problem: PlacementProblem
@@ -80,9 +80,9 @@ class PeakRequest:
 
 
 class Found:
-    """What is found so far: ``best`` keeps all caps; ``nearest``, of what is worth less, is the
-    least ``above`` them all together (bytes); ``bound`` is proven, ``infeasible`` the proof that
-    nothing fits.
+    """The record of what is found so far: ``best`` keeps all caps; ``nearest``, of what is worth
+    less, is the least ``above`` them all together (bytes); ``bound`` is proven, ``infeasible`` the
+    proof that nothing fits.
 
     ``is_tidy``: the best has no debris.  ``is_cut``: the clock ended some part of the search.
     ``searches`` have been made, and ``stages`` have ended.
@@ -103,7 +103,7 @@ class Found:
 
     @property
     def value(self) -> float:
-        """Of the best; infinite where nothing fits yet."""
+        """The cost of the best; infinite where nothing fits yet."""
         value = None if self.best is None else self.best.value
         return math.inf if value is None else value
 

@@ -85,7 +85,7 @@ class Search:
 
     @cached_property
     def peaks(self) -> PeakProblem:
-        """What searches along the orders are about."""
+        """Returns what searches along the orders are about."""
         return self._peaks_of(self.request.problem)
 
     @cached_property

@@ -101,8 +101,8 @@ def _along_orders(
 
 
 def _layers(search: Search, deadline: Deadline) -> Stage:
-    """Of a large program whole layers, dealt out and made to fit, unless they cost more than what
-    fits: what is found after that is never worse than what a person does."""
+    """Deals out the whole layers of a large program and makes them fit, unless they cost more than
+    what fits: what is found after that is never worse than what a person does."""
     request, given = search.request, search.request.problem
     is_first, ended = search.found.best is None, ""
     if not request.is_layered:
@@ -225,7 +225,7 @@ def _orders(search: Search, deadline: Deadline) -> Stage:
 
 
 def _mend(search: Search, deadline: Deadline) -> Stage:
-    """What is above a cap, and costs less than what fits, is mended move by move."""
+    """Returns what is above a cap, and costs less than what fits, is mended move by move."""
     request, found = search.request, search.found
     near = found.nearest
     if not (request.searches_orders and request.asks_least_cost) or near is None:

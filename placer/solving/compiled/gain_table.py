@@ -1,4 +1,4 @@
-"""What every move would save, kept up to date while units move.
+"""The savings of every move, kept up to date while units move.
 
 With pins[n, d] = units of net n (its producer among them) on device d, moving unit u from s to d
 saves

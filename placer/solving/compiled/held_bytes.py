@@ -1,4 +1,4 @@
-"""What every device holds at some moments of a step, kept up to date while units move.
+"""The bytes that every device holds at some moments of a step, kept up to date while units move.
 
 A buffer is held on the device of its owner from when it is written until its last reader there is
 done, and on every other device with a reader from when it is sent until its last reader there is
@@ -181,8 +181,8 @@ def excess_of(in_use: Floats, limit: Floats) -> float:
 
 @compiled_part
 def next_price(price: float, first: float, highest: float, excess: float) -> float:
-    """What a byte above a limit costs from now on: more while something is above and less while
-    nothing is; above the ``highest`` price it begins anew at the ``first``."""
+    """Returns what a byte above a limit costs from now on: more while something is above and less
+    while nothing is; above the ``highest`` price it begins anew at the ``first``."""
     if price > highest:
         return first
     return price * (_RISE if excess > TINY else 1.0 / _RISE)

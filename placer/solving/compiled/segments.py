@@ -97,7 +97,7 @@ def segment_loads(arrays: Arrays, order: Ints, device: int) -> Floats:
 def _joined(
     units: Units, nets: Nets, seconds: Floats, unit: int, inside: Ints, produced: Flags
 ) -> float:
-    """What a segment sends and receives more once ``unit`` is in it.
+    """Returns what a segment sends and receives more once ``unit`` is in it.
 
     ``inside[net]`` counts the consumers in the segment, ``produced[net]`` is whether the producer
     is: a net is received if only consumers are inside, sent if the producer is without all of them.

@@ -40,7 +40,7 @@ _HIGHEST = 1000.0
 """Above so many times the first price it begins anew there."""
 
 _MOST_SAVED = 0.3
-"""Of the step: a move that has to save more is not tried."""
+"""The share of the step: a move that has to save more is not tried."""
 
 
 @compiled

@@ -127,7 +127,7 @@ def _new_run(program: Program) -> _Run:
 def _send(
     program: Program, run: _Run, timing: Timing, device_of: Ints, op: int, now: float
 ) -> None:
-    """What an op has produced is there for its own device, and queued for the links."""
+    """Notes that what an op has produced is there for its own device, and queued for the links."""
     ops = program.unit_of.shape[0]
     devices = program.latency.shape[0]
     source = device_of[program.unit_of[op]]

@@ -114,7 +114,8 @@ def _search(
     patience: int,
     overfull: float,
 ) -> float:
-    """What the best prefix of moves from the queued units saves; the moves after it are undone."""
+    """Returns what the best prefix of moves from the queued units saves; the moves after it are
+    undone."""
     length = best_length = 0
     saved = best = 0.0
     crowded = -1

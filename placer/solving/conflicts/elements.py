@@ -85,15 +85,15 @@ class Elements:
         return sorted(several, key=lambda ops: -int(weight[list(ops)].sum()))
 
     def usable_bytes(self, capacity_bytes: Sequence[int] = ()) -> list[int]:
-        """What the ops of each device may hold together, maybe with other caps; below zero if not
-        even none may."""
+        """Returns what the ops of each device may hold together, maybe with other caps; below zero
+        if not even none may."""
         caps = capacity_bytes or self.problem.capacity_bytes
         pairs = zip(caps, self.problem.transient_bytes, strict=True)
         return [capacity - transient for capacity, transient in pairs]
 
     def packing(self, kept: Collection[int], capacity_bytes: Sequence[int] = ()) -> Packing:
-        """What is left to pack if only the elements numbered in ``kept`` hold, maybe with other
-        caps."""
+        """Returns what is left to pack if only the elements numbered in ``kept`` hold, maybe with
+        other caps."""
         elements = [self.all[number] for number in kept]
         caps = capacity_bytes or self.problem.capacity_bytes
         usable = self.usable_bytes(caps)

@@ -39,7 +39,7 @@ class Objective(SearchProblem, Protocol):
 
 
 def value_of(problem: PlacementProblem, device_of: Sequence[int]) -> float:
-    """What the objective of ``problem`` says of a placement, by the scorer."""
+    """Returns what the objective of ``problem`` says of a placement, by the scorer."""
     if problem.objective == "step-time":
         return longest_step_seconds(problem, device_of)
     if problem.objective == "throughput":

@@ -103,7 +103,7 @@ class SearchCaps:
         )
 
     def _gaps(self, counted: Sequence[float], overruns: Sequence[int]) -> list[float]:
-        """What the prediction says of every device beyond what is counted there."""
+        """Returns what the prediction says of every device beyond what is counted there."""
         return [
             cap + over - count
             for cap, over, count in zip(self.caps, overruns, counted, strict=True)

@@ -1,4 +1,4 @@
-"""What is searched along the orders, for either objective."""
+"""The searches along the orders, for either objective."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def to_search(
     lifetimes: PossibleLifetimes,
     capacity: Sequence[int],
 ) -> PeakProblem:
-    """What the first search is about."""
+    """Returns what the first search is about."""
     if problem.objective == "step-time":
         step = StepProblem(replace(problem, live_bytes=()))
         peaks = to_peak_problem(problem, step.units, lifetimes, capacity)

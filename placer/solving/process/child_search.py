@@ -23,12 +23,12 @@ GRACE_SECONDS = 0.7
 """How long a child may overrun its limit before it is killed."""
 
 _LEAST_SECONDS = 1.0
-"""Of the time must be left for a search to go on in another process."""
+"""The share of the time that must be left for a search to go on in another process."""
 
 _SHUTDOWN_SECONDS = 0.5
 _SHUTDOWN_SHARE = 0.1
-"""What the child needs to end once its search is over; of a short time so much at most, since all
-that it found is known by then."""
+"""Seconds that the child needs to end once its search is over; of a short time so much at most,
+since all that it found is known by then."""
 
 SEARCH_TASK = "placer.solving.process.search_run:run_search"
 
@@ -36,7 +36,7 @@ Warnings = tuple[tuple[str, str], ...]
 
 
 class SearchProblem(Protocol):
-    """What the child can solve: its answers can be checked."""
+    """The problems that the child can solve: their answers can be checked."""
 
     def value(self, device_of_unit: Sequence[int]) -> float:
         """The cost of a placement."""
@@ -103,7 +103,7 @@ def _joined(found: Solution, later: Solution) -> Solution:
 
 
 def _result(outcome: Outcome, problem: SearchProblem) -> Solution:
-    """What a search has found, and how its process ended where that is not as it should."""
+    """Returns what a search has found, and how its process ended where that is not as it should."""
     warnings: Warnings = ()
     if outcome.ending is not Ending.ANSWERED:
         code = "solver_stopped" if outcome.ending is Ending.LATE else CRASHED

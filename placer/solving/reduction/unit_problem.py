@@ -78,8 +78,8 @@ class UnitProblem:
         return total
 
     def tie_rank(self, device_of_unit: Sequence[int]) -> tuple[int, float]:
-        """What decides between placements of one value, the least first: the devices in use, then
-        the largest share of a row that one of them takes."""
+        """Returns what decides between placements of one value, the least first: the devices in
+        use, then the largest share of a row that one of them takes."""
         loads = [[0] * self.device_count for _ in self.rows]
         for load, row in zip(loads, self.rows, strict=True):
             for weight, device in zip(row.weights, device_of_unit, strict=True):

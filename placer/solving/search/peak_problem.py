@@ -74,8 +74,8 @@ class PeakProblem:
         )
 
     def peaks(self, device_of_unit: Sequence[int]) -> list[float]:
-        """What every device peaks at in bytes as the search counts it: the high end over the
-        orders."""
+        """Returns what every device peaks at in bytes as the search counts it: the high end over
+        the orders."""
         device_of = np.array(device_of_unit, np.int64)
         return [self.peak(device_of == device) for device in range(len(self.capacity))]
 

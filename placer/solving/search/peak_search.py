@@ -169,11 +169,11 @@ class PeakSearch(MultilevelSearch[Watched]):
         return found
 
     def data_of(self, parent: Found | None) -> Watched:
-        """What the units hold at the moments known by now, those of the parent among them."""
+        """Returns what the units hold at the moments known by now, also those of the parent."""
         return self.watch.watched(None if parent is None else parent.device_of)
 
     def joined(self, data: Watched, new_of: Ints) -> Watched:
-        """What the units of a coarser level hold."""
+        """Returns what the units of a coarser level hold."""
         return data.joined(new_of)
 
     def sizes(self, _arrays: Arrays) -> Floats:

@@ -1,5 +1,5 @@
-"""What the placements of a search hold along all orders, and the moments at which it judges moves:
-those at which the placements so far were fullest."""
+"""The bytes that placements of a search hold along all orders, and the moments at which it judges
+moves: those at which the placements so far were fullest."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _FULL_MOMENT = 0.7
 
 
 class Watched(NamedTuple):
-    """What the units of a level hold at the moments that are followed, and by how much each device
-    peaked ``beyond`` the orders under the placement that the cycle began at."""
+    """The bytes that the units of a level hold at the moments that are followed, and by how much
+    each device peaked ``beyond`` the orders under the placement that the cycle began at."""
 
     buffers: Buffers
     own: Floats
@@ -38,7 +38,7 @@ class Watched(NamedTuple):
     beyond: Floats
 
     def joined(self, new_of: Ints) -> Watched:
-        """What the units of a coarser level hold."""
+        """Returns what the units of a coarser level hold."""
         buffers = regroup(self.buffers, new_of)
         own = np.zeros((int(new_of.max()) + 1, self.own.shape[1]))
         np.add.at(own, new_of, self.own)
@@ -96,7 +96,7 @@ class Watch:
         return along, np.array([highest_peak(*each) for each in peaks])
 
     def watched(self, device_of: Ints | None) -> Watched:
-        """What the units hold at the moments known by now, those of a placement among them."""
+        """Returns what the units hold at the moments known by now, also those of a placement."""
         if device_of is not None:
             self.follow(device_of)
         with self.lock:

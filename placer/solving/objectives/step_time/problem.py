@@ -20,7 +20,7 @@ class StepProblem:
 
     search: ClassVar[str] = "placer.solving.objectives.step_time.search:search_steps"
     alike_share: ClassVar[float] = 1e-3
-    """What is gained by less is lost to what the problem leaves out, such as the way of results
+    """A gain that is less is lost to what the problem leaves out, such as the way of results
     back to the host."""
 
     def __init__(self, problem: PlacementProblem) -> None:

@@ -12,7 +12,8 @@ from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """What one unit sends: ``bytes`` in ``messages`` tensors, to every device with a consumer."""
+    """The data that one unit sends: ``bytes`` in ``messages`` tensors, to every device with a
+    consumer."""
 
     producer: int
     consumers: tuple[int, ...]
@@ -41,7 +42,7 @@ class LoadProblem:
     multicast: bool
 
     def send_seconds(self, stream: Stream, source: int, target: int) -> float:
-        """What sending the stream from one device to another takes."""
+        """Returns what sending the stream from one device to another takes."""
         return (
             stream.messages * self.latency[source][target]
             + stream.bytes * self.seconds_per_byte[source][target]
