@@ -35,6 +35,7 @@ from placer.application.running.cluster_tasks import (
     join_as_client,
     own_host,
     read_addresses,
+    require_free,
     require_tasks,
     servers_of,
     silent_tasks,
@@ -238,11 +239,12 @@ class _Closing:
 
         A thread that comes back from TensorFlow while the interpreter ends aborts the process, so
         it is waited for.  Where it does not come back, the servers still hold the session.  The
-        next one has its name, and with another server in this process: so they drop it.
+        next one has its name, and (unless the port is given) another server in this process: so
+        they drop it.
         """
         self.begin.set()
         self.thread.join(_BROKEN_CLOSE_SECONDS if self.is_broken else _CLOSE_SECONDS)
-        if self.thread.is_alive():
+        if self.thread.is_alive() and self.client.address.endswith(":0"):
             _master.cache_clear()
         self.client.close()
 
@@ -260,13 +262,17 @@ def session_target(addresses: Addresses, device: str) -> tuple[str, Any]:
 @cache
 def _master(host: str, port: int) -> Any:
     """The server of this process, which lives as long as the process."""
+    require_free(host, port)
     return tf.distribute.Server({"localhost": [f"{host}:{port}"]}, "localhost", 0)
 
 
 @cache
-def _free_port() -> int:
-    """The port on which the functions of this process are served."""
+def _function_port(host: str, port: int) -> int:
+    """The port on which the functions of this process are served: a free one where it is 0."""
+    require_free(host, port)
     with socket.socket() as probe:
+        if port:
+            return port
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
 
@@ -283,7 +289,7 @@ def connect_cluster(
     known = servers_of(given)
     require_tasks(known)
     host, port = own_host(given)
-    own = f"{host}:{port or _free_port()}"
+    own = f"{host}:{_function_port(host, port)}"
     cluster = tf.train.ClusterSpec({**known, "localhost": [own]})
     connect = tf.config.experimental_connect_to_cluster
     call_in_time(lambda: connect(cluster), known, time_limit_seconds, own_address=own)

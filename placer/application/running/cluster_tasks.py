@@ -101,6 +101,16 @@ def require_tasks(addresses: Addresses) -> None:
         )
 
 
+def require_free(host: str, port: int) -> None:
+    """Raises :class:`ClusterError` if a server answers there already: a second one would get some
+    of its calls."""
+    if port and _answers((host, port), _PROBE_SECONDS):
+        raise ClusterError(
+            f"{host}:{port}, where the tasks are to reach this process, is taken: give another "
+            f"port to job {CLIENT_JOB} (0 is any)"
+        )
+
+
 def call_in_time(
     call: Callable[[], Any],
     addresses: Addresses,

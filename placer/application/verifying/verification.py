@@ -29,7 +29,7 @@ from placer.application.verifying.memory_rehearsal import rehearse_file
 from placer.application.verifying.model_files import ModelFile
 from placer.application.verifying.verification_process import run_in_child, with_seed_note
 from placer.application.verifying.verification_result import Verification
-from placer.errors import ModelError, UsageError
+from placer.errors import ModelError, UsageError, VerificationError
 from placer.extraction.extraction import ProgramChoice, choice_of
 from placer.extraction.files.model_paths import require_own_paths
 from placer.extraction.graph_defs.protobufs import live_graph_def
@@ -142,15 +142,22 @@ def _mapped(
     wanted: Iterable[str], options: RunOptions, *, in_session: bool
 ) -> Iterator[tuple[DeviceMapping, RunOptions]]:
     """The devices on which the placed program runs, and the options with the address under which
-    tasks of a cluster reach it; in a session there it has a name of its own."""
+    tasks of a cluster reach it; in a session there it has a name of its own.
+
+    Raises :class:`ClusterError` naming the tasks that do not answer once a run has failed."""
     if options.cluster is None:
         yield process_mapping(wanted, on_hardware=options.on_hardware), options
-    elif not in_session:
-        yield own_mapping(wanted), options
-    else:
+        return
+    try:
+        if not in_session:
+            yield own_mapping(wanted), options
+            return
         with closing(join_as_client(options.cluster)) as client:
             cluster = {**options.cluster, CLIENT_JOB: {0: client.address}}
             yield own_mapping(wanted, host=client.device), replace(options, cluster=cluster)
+    except VerificationError:
+        require_tasks(options.cluster)
+        raise
 
 
 def _verify_file(

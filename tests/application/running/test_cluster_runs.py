@@ -289,6 +289,9 @@ def test_a_server_says_where_it_serves_and_refuses_what_it_cannot(cluster):
         placer.serve_task(cluster.file, "worker", 9)
     with pytest.raises(ClusterError, match="a server answers there already"):
         placer.serve_task(cluster.file, "worker", 0)
+    given = {**cluster.addresses, "client": [cluster.addresses["worker"][0]]}
+    with pytest.raises(ClusterError, match="is taken: give another port"):
+        placer.connect_cluster(given)
 
 
 FUNCTION_CLIENT = """
