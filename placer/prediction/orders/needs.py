@@ -117,9 +117,10 @@ def _resident_bytes(step: StepMemory, name: str) -> int:
 
 
 def _range_of_needs(needs: Sequence[int], resident_bytes: int) -> PeakRange:
-    found = range_of(needs, resident_bytes)
-    unfollowed = max(0, int(_UNFOLLOWED_SHARE * (found.high_bytes - resident_bytes)))
-    return replace(found, high_bytes=found.high_bytes + unfollowed)
+    """Needs jump by whole chunks, so how far they are apart says nothing of what is beyond."""
+    most = max(needs)
+    beyond = max(0, int(_UNFOLLOWED_SHARE * (most - resident_bytes)))
+    return replace(range_of(needs, resident_bytes), high_bytes=most + beyond)
 
 
 def parts_of_needs(

@@ -20,7 +20,7 @@ from placer.prediction.orders.execution_orders import (
     threaded_steps,
     uses_accelerator,
 )
-from placer.prediction.orders.running_ahead import orders_running_ahead
+from placer.prediction.orders.running_ahead import order_of_late_readers, orders_running_ahead
 from placer.prediction.step.loop_bodies import BodyLayout
 from placer.prediction.step.thread_pool import ThreadedStep
 
@@ -82,11 +82,13 @@ class PossibleSteps:
     def running_ahead(
         self, step: StepMemory, cluster: Cluster, transfers: Sequence[Transfer] | None = None
     ) -> list[tuple[str, ...]]:
-        """The orders of ``step`` in which the devices begin their ops each by itself; its
-        ``transfers`` where they are known."""
-        return orders_running_ahead(
+        """The orders of ``step`` in which the devices begin their ops each by itself, or readers
+        of what was received are late; its ``transfers`` where they are known."""
+        ahead = orders_running_ahead(
             self.graph, self.costs, step.routes, cluster, transfers=transfers
         )
+        late = order_of_late_readers(self.graph, step.routes) if self.accelerated else ()
+        return [*ahead, late] if late else ahead
 
     def memory(
         self, placement: Mapping[str, str], device_names: Sequence[str], host: str = "CPU:0"

@@ -18,6 +18,7 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.prediction.metrics import Transfer
+from placer.prediction.step.executor import prepare, run_reversed
 from placer.prediction.step.routes import Routes, is_cpu
 from placer.prediction.times.schedule import TaskGraph, list_tasks, run_tasks
 from placer.prediction.transfers import list_transfers
@@ -65,6 +66,36 @@ def orders_running_ahead(
         order = sorted(range(len(names)), key=begins.__getitem__)  # if at once as in the graph
         orders.append(tuple([names[op] for op in order]))
     return orders
+
+
+def order_of_late_readers(graph: OpGraph, routes: Routes) -> tuple[str, ...]:
+    """The order in which only one of the ops that a received tensor makes ready goes on, the one
+    that most comes after, and the others run when nothing else can; empty if there are none.
+
+    Each of them is given to a thread of its own, and on a machine with few threads there may be
+    none for it (``ExecutorState::ScheduleReady`` without ``inline_ready``)::
+
+        GPU:0   received ──┬── gradient of the image ── ...     goes on
+                           └── gradient of the filter           holds its inputs until the end
+    """
+    prepared = prepare(graph, accelerated=True)
+    position = {name: index for index, name in enumerate(run_reversed(prepared))}
+    height = dict.fromkeys(graph.ops, 0)
+    ready: dict[tuple[str, str], list[str]] = {}
+    for name in sorted(position, key=position.__getitem__, reverse=True):
+        for producer in graph.ops[name].producers:
+            height[producer] = max(height[producer], height[name] + 1)
+        last = max(graph.ops[name].producers, key=position.__getitem__, default=name)
+        source, target = routes.device_of[last], routes.device_of[name]
+        if source != target and not (is_cpu(source) or is_cpu(target)):
+            ready.setdefault((last, target), []).append(name)
+    late = {
+        name for readers in ready.values() for name in sorted(readers, key=height.__getitem__)[:-1]
+    }
+    if not late:
+        return ()
+    numbers = {number for number, name in enumerate(prepared.names) if name in late}
+    return run_reversed(replace(prepared, arrivals=prepared.arrivals | numbers))
 
 
 def _with_slower(tasks: TaskGraph, device: str) -> TaskGraph:

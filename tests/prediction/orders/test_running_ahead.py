@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphs_by_hand import draw, draw_cluster, draw_costs
 
 from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.orders.running_ahead import orders_running_ahead
+from placer.prediction.orders.running_ahead import order_of_late_readers, orders_running_ahead
 from placer.prediction.prediction import predict
 
 COUNT = 8
@@ -79,3 +79,16 @@ def test_what_no_other_device_reads_runs_ahead_of_nothing():
     placement = {"a": "GPU:0", "b": "GPU:0", "c": "GPU:1", "d": "GPU:1"}
     routes = StepMemory(graph, draw_costs(graph), placement, ["GPU:0", "GPU:1"]).routes
     assert orders_running_ahead(graph, draw_costs(graph), routes, cluster) == []
+
+
+def test_of_two_readers_of_what_arrives_one_may_be_late():
+    """The gradient of the filter waits until nothing else can run; what is local does not."""
+    graph = draw("x -> received -> image -> next -> last", "received -> filter", "next -> other")
+    placement = dict.fromkeys(graph.ops, "GPU:0") | {"x": "GPU:1", "received": "GPU:1"}
+    step = StepMemory(graph, draw_costs(graph), placement, ("GPU:0", "GPU:1"))
+    found = order_of_late_readers(graph, step.routes)
+    assert sorted(found) == sorted(graph.ops)
+    assert found[-1] == "filter"
+    placement |= {"received": "GPU:0"}
+    step = StepMemory(graph, draw_costs(graph), placement, ("GPU:0", "GPU:1"))
+    assert order_of_late_readers(graph, step.routes) == ()
