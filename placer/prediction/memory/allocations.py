@@ -41,15 +41,14 @@ class Allocations:
     A chunk is a number: ``sizes`` has the bytes that were asked for, ``events`` the chunks of the
     step in order, ``~chunk`` where one is freed.  ``kept`` are the events before the first step, as
     a program is loaded or built; ``moved`` are the chunks that end a step as another chunk.
-    ``temporaries`` are what kernels take for themselves; they do without those that are
-    ``optional`` where they cannot be had.  ``askers`` are the numbers of the ops that ask, by event
-    that does.  ``restoring_bytes`` hold what is read from a file, in whatever order.  ``elastic``
-    are (number of the event before which it is, bytes): what a kernel takes besides where it can be
-    had; ``tuned`` (number of the event, bytes of the copy, op) what takes red zones the first time;
-    ``copied`` (the same, and a chunk of ``kept``) what the first update of a variable writes to.
-    ``peak_bytes`` is that of :meth:`StepMemory.peaks` along the same order.  The steps that come
-    after it ask for the same, unless there are ``later`` ones
-    along other orders, or without what is tuned.
+    ``temporaries`` are what kernels take for themselves.  ``askers`` are the numbers of the ops
+    that ask, by event that does.  ``restoring_bytes`` hold what is read from a file, in whatever
+    order.  ``elastic`` are (number of the event before which it is, bytes): what a kernel takes
+    besides where it can be had; ``tuned`` (number of the event, bytes of the copy, op) what takes
+    red zones the first time; ``copied`` (the same, and a chunk of ``kept``) what the first update
+    of a variable writes to.  ``peak_bytes`` is that of :meth:`StepMemory.peaks` along the same
+    order.  The steps that come after it ask for the same, unless there are ``later`` ones along
+    other orders, or without what is tuned.
     """
 
     kept: list[int] = field(default_factory=list)
@@ -57,7 +56,6 @@ class Allocations:
     events: list[int] = field(default_factory=list)
     moved: dict[int, int] = field(default_factory=dict)
     temporaries: set[int] = field(default_factory=set)
-    optional: set[int] = field(default_factory=set)
     askers: list[int] = field(default_factory=list)
     elastic: list[tuple[int, int]] = field(default_factory=list)
     tuned: list[tuple[int, int, int]] = field(default_factory=list)
@@ -94,13 +92,14 @@ class Allocations:
 
     def with_tuning(self) -> Allocations:
         """The same where convolutions of shapes that are new are tuned in the first step: each
-        asks for a copy of its result, which it does without if need be, and for a workspace (of
-        0 bytes at the least), both with red zones, before it goes on.  Variables that start as a
+        asks for a copy of its result and for a workspace (of 0 bytes at the least), both with red
+        zones, before it goes on.  It does without a copy that cannot be had, but fails where there
+        is room for that and not for both: no limit is to be in between.  Variables that start as a
         constant move to another chunk, and the constant stays."""
         if not (self.tuned or self.copied):
             return self
         events: list[int] = []
-        sizes, optional, done = dict(self.sizes), set(self.optional), 0
+        sizes, done = dict(self.sizes), 0
         askers: list[int] = []
         chunk, asked = max(sizes, default=0) + 1, 0
         moved, kept = dict(self.moved), list(self.kept)
@@ -119,13 +118,11 @@ class Allocations:
                 events += [chunk, chunk + 1, ~(chunk + 1), ~chunk]
                 askers += [op, op]
                 sizes |= {chunk: size + RED_ZONES_BYTES, chunk + 1: RED_ZONES_BYTES}
-                optional.add(chunk)
             chunk, done, asked = chunk + 2, index, asked + count
         return replace(
             self,
             sizes=sizes,
             events=events + self.events[done:],
-            optional=optional,
             askers=askers + self.askers[asked:],
             moved=moved,
             tuned=[],

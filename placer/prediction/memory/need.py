@@ -46,9 +46,6 @@ LARGER = (0.02, 0.04, 0.06, 0.08, 0.1)
 
 _MEBIBYTE = 1 << 20
 
-_NOT_HAD = -1
-"""Address of what is optional and was not to be had."""
-
 _SNAPSHOT_SHARE = 0.02
 """How far apart the limits are for which states are kept, of what is asked for at once."""
 
@@ -170,14 +167,12 @@ def least_bytes(allocations: Allocations) -> int:
 
 
 def _most_at_once(events: Sequence[int], asked: Allocations, now: int) -> tuple[int, int]:
-    """The bytes after and at most during the ``events``, with ``now`` before, without what is
-    optional."""
-    most, sizes, optional = now, asked.sizes, asked.optional
+    """The bytes after and at most during the ``events``, with ``now`` before."""
+    most, sizes = now, asked.sizes
     for event in events:
         if event < 0:
-            if ~event not in optional:
-                now -= rounded_bytes(sizes[~event])
-        elif event not in optional:
+            now -= rounded_bytes(sizes[~event])
+        else:
             now += rounded_bytes(sizes[event])
             most = max(now, most)
     return now, most
@@ -246,17 +241,14 @@ class AllocatorState:
             events = asked.events if self.step >= 0 else asked.kept
             for index, event in enumerate(islice(events, self.index, None), self.index):
                 if event < 0:
-                    if (chunk := address.pop(~event)) >= 0:
-                        free(chunk)
+                    free(address.pop(~event))
                     continue
                 if watch is not None:
                     watch(index, sizes[event])
                 try:
                     address[event] = allocate(sizes[event])
                 except OutOfMemoryError:
-                    if event not in asked.optional:
-                        return False
-                    address[event] = _NOT_HAD
+                    return False
             if self.next_step(asked.moved) and self.step > len(allocations.later):
                 return True
         return True
