@@ -275,7 +275,7 @@ def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> s
 def _crossings(
     plan: Plan, graph: OpGraph, codes: Mapping[str, str], count: int
 ) -> Iterator[tuple[PlannedTransfer, str, tuple[str, ...]]]:
-    rows = [row for row in plan.transfers if row.kind in ("data", "feed")]
+    rows = [row for row in plan.transfers if row.kind in ("data", "feed", "fetch")]
     for row in sorted(rows, key=lambda row: -(row.bytes or 0))[:count]:
         tensor = graph.tensors.get(row.tensor)
         if tensor is None:

@@ -78,6 +78,22 @@ def test_what_does_not_fit_is_said(found):
     assert default.peak_bytes["GPU:0"] - found.caps["GPU:0"] == default.over_bytes["GPU:0"] > 0
 
 
+@pytest.mark.slow
+def test_the_default_is_over_a_cap_that_one_table_breaks():
+    """TensorFlow does not look whether a table fits; the solver keeps it on the host."""
+    table = tf.Variable(tf.zeros([1600, 64]), name="table")
+
+    @tf.function(input_signature=[tf.TensorSpec((8,), tf.int32, name="ids")])
+    def look_up(ids):
+        return tf.nn.relu(tf.gather(table, ids))
+
+    look_up.kept = table
+    rows = strategies(compare(look_up, "1xGPU:300KiB", time_limit=2.0))
+    assert rows[OURS].fits
+    assert not rows["tensorflow-default"].fits
+    assert rows["tensorflow-default"].over_bytes["GPU:0"] >= 100 << 10
+
+
 def test_what_the_allocator_needs_counts_for_every_row():
     """Tensors of uneven sizes leave gaps: under a cap between peak and need one GPU is not enough
     for any baseline, as for the solver."""

@@ -37,7 +37,7 @@ _WORDS = {
     "host_only_kernel": "no GPU kernel",
     "device_string": "device string",
     "colocated": "colocated",
-    "spilled": "spilled",
+    "spilled": "offloaded",
     "chosen": "chosen",
 }
 _MOST_NAMES = 6
@@ -186,7 +186,7 @@ def _crossings(found: PlanExplanation, width: int) -> RenderableType:
             row.source,
             _WORDS[source],
             row.target,
-            ", ".join(_WORDS[code] for code in targets),
+            "fetched" if row.kind == "fetch" else ", ".join(_WORDS[code] for code in targets),
             row.memory,
         )
         for row, source, targets in found.transfers
