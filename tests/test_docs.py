@@ -100,17 +100,6 @@ def test_every_command_line_of_a_page_is_understood(name):
                 pytest.fail(f"{line}: {errors.getvalue()}")
 
 
-def test_every_module_that_moved_is_where_the_changelog_says():
-    """Tables of the section on what moved: the last column is the new home."""
-    section = (ROOT / "CHANGELOG.md").read_text().partition("what moved")[2]
-    rows = [row.strip("| ").split(" | ") for row in re.findall(r"^\| `.*", section, re.MULTILINE)]
-    moved = [name for row in rows if len(row) == 2 for name in _MODULE.findall(row[1])]
-    for row in (row for row in rows if len(row) == 3):
-        moved += [f"{row[2].strip('`')}.{name}" for name in row[1].split(", ")]
-    assert len(moved) > 100
-    assert [name for name in moved if not resolves(name)] == []
-
-
 def test_every_figure_is_that_of_its_benchmark():
     """What the page of figures has in bold stands in the page of the benchmark that it names."""
     rows = re.findall(r"^\|.*\]\(\.\./(benchmarks/\w+)\) \|$", FIGURES.read_text(), re.MULTILINE)
