@@ -132,21 +132,39 @@ def test_hotspots_name_what_is_alive_at_the_peak(saved_model):
     assert "GiB while" in told
 
 
-def test_the_gate_passes_a_model_that_did_not_grow_and_stops_one_that_did(saved_model, tmp_path):
-    """The same batch size passes against its own plan; eight times the batch does not."""
+def test_the_gate_passes_a_model_that_did_not_grow_and_stops_one_that_did(tmp_path):
+    """A model passes against its own plan, a wider one does not; another batch is no comparison."""
+    narrow, wide = (save_layers(tmp_path / str(width), width) for width in (256, 1024))
     plan = tmp_path / "plan.json"
-    place = [*PLACER, "place", str(saved_model), "--devices", "2xT4", "--batch-size", "64"]
+    place = [*PLACER, "place", str(narrow), "--devices", "2xT4", "--batch-size", "64"]
     subprocess.run([*place, "-o", str(plan), "-q"], check=True, capture_output=True)
-    gate = ["bash", str(EXAMPLES / "ci_gate.sh"), str(saved_model), str(plan)]
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     codes = [
         subprocess.run(
-            [*gate, batch], cwd=tmp_path, env=environment, capture_output=True
+            ["bash", str(EXAMPLES / "ci_gate.sh"), str(model), str(plan), batch],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
         ).returncode
-        for batch in ("64", "512")
+        for model, batch in ((narrow, "512"), (narrow, "64"), (wide, "64"))
     ]
-    assert codes == [0, 7]
+    assert codes == [2, 0, 7]
     assert "| Figure | Before | After |" in (tmp_path / "summary.md").read_text()
+
+
+def save_layers(folder, width):
+    """The folder of a SavedModel of two layers, the first of which has so many units."""
+    import tensorflow as tf
+
+    network = tf.Module()
+    network.weights = [tf.Variable(tf.ones(size)) for size in ((64, width), (width, 10))]
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 64), tf.float32)])
+    def serve(x):
+        return tf.nn.relu(x @ network.weights[0]) @ network.weights[1]
+
+    tf.saved_model.save(network, str(folder), signatures=serve)
+    return folder
 
 
 def test_the_notebook_trains_a_keras_model_as_planned():
