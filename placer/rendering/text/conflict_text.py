@@ -46,8 +46,7 @@ def conflict_text(conflict: Conflict) -> str:
 
 def conflict_reason(conflict: Conflict) -> str:
     """The conflict in half a sentence."""
-    names, needed = _joined(conflict.devices or ()), format_bytes(conflict.needed_bytes)
-    usable = format_bytes(conflict.usable_bytes)
+    names, (needed, usable) = _joined(conflict.devices or ()), _sizes(conflict)
     reasons = {
         OVERFULL: f"{names} must hold {needed} and can hold {usable}",
         UNDIVIDABLE: f"{names} would have room for {needed}, but not in any division",
@@ -58,6 +57,15 @@ def conflict_reason(conflict: Conflict) -> str:
     return printable(reasons.get(conflict.reason or "", "the requests contradict each other"))
 
 
+def _sizes(conflict: Conflict) -> tuple[str, str]:
+    """The bytes that are needed and those that are usable, to the byte where they read alike."""
+    sizes = conflict.needed_bytes, conflict.usable_bytes
+    needed, usable = map(format_bytes, sizes)
+    if needed == usable and None not in sizes:
+        needed, usable = (f"{size:,} B" for size in sizes)
+    return needed, usable
+
+
 def fix_line(fix: Fix) -> str:
     """A change with how near to the least it is."""
     return printable(f"{fix.change}  ({fix.note})" if fix.note else fix.change)
@@ -66,13 +74,13 @@ def fix_line(fix: Fix) -> str:
 def conflict_sentences(conflict: Conflict) -> list[str]:
     """Returns the requests that cannot be kept together, in words; the rows as they are where no
     reason is known."""
-    devices, needed = _devices(conflict), format_bytes(conflict.needed_bytes)
+    devices, (needed, usable) = _devices(conflict), _sizes(conflict)
     held, because = _joined(_parts(conflict)), _because(conflict)
     sentences = {
         OVERFULL: f"{devices} must hold {needed}: {held}.",
         UNDIVIDABLE: f"{devices} would have room for {needed}, but not in any division: {held}.",
         TOO_LARGE: f"{_named(conflict)} must be on one device and takes {needed}; {devices} can "
-        f"hold {format_bytes(conflict.usable_bytes)} at most{because}.",
+        f"hold {usable} at most{because}.",
         CONTRADICTION: f"{_named(conflict)} may run nowhere{because}.",
     }
     if conflict.reason not in sentences:

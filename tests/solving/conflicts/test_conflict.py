@@ -7,9 +7,13 @@ from dataclasses import replace
 import pytest
 from small_problems import best_by_enumeration, problem_of, random_problem
 
-from placer.problem.conflict import CapInConflict, Fix, OpsInConflict
+from placer.problem.conflict import CapInConflict, Conflict, Fix, OpsInConflict
 from placer.problem.placement_problem import PIN, TOGETHER, PlacementProblem, Request
-from placer.rendering.text.conflict_text import conflict_sentences, conflict_text
+from placer.rendering.text.conflict_text import (
+    conflict_reason,
+    conflict_sentences,
+    conflict_text,
+)
 from placer.solving.conflicts import conflict as conflict_module
 from placer.solving.conflicts.conflict import conflict_seconds, explain_conflict
 from placer.solving.process import clock
@@ -211,3 +215,10 @@ def test_what_nobody_decides_is_not_called_the_smallest(monkeypatch: pytest.Monk
     assert not conflict.is_smallest
     assert len(conflict.caps) == 2
     assert "not proven the smallest" in conflict_text(conflict)
+
+
+def test_sizes_that_read_alike_are_told_to_the_byte() -> None:
+    """A conflict of a few bytes does not say that 10.0 MiB are more than 10.0 MiB."""
+    both = {"needed_bytes": 10_486_000, "usable_bytes": 10_485_760}
+    found = Conflict(reason="overfull", devices=("GPU:0",), **both)
+    assert conflict_reason(found) == "GPU:0 must hold 10,486,000 B and can hold 10,485,760 B"
