@@ -7,6 +7,7 @@ with.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import mmap
 import re
@@ -70,20 +71,33 @@ def find_tensorflow() -> InstalledTensorFlow:
         info = (folder / "python" / "platform" / "build_info.py").read_text()
     except OSError:
         info = ""
-    major = re.search(r"'cuda_version', '(\d+)", info)
-    cudnn = re.search(r"'cudnn_version', '(\d+)", info)
-    if "'is_cuda_build', True" not in info or not major or not cudnn:
+    versions = _cuda_and_cudnn(info)
+    if "'is_cuda_build', True" not in info or versions is None:
         raise UsageError(
             "this TensorFlow was built without CUDA support, so it lists no GPU: install the "
             "package tensorflow for x86-64 Linux in place of tensorflow-cpu"
         )
-    libraries = _LIBRARIES.get(int(major[1]))
+    cuda, cudnn = versions
+    libraries = _LIBRARIES.get(cuda)
     if libraries is None:
         raise UsageError(
-            f"this TensorFlow was built for CUDA {major[1]}; GPUs are simulated for CUDA "
+            f"this TensorFlow was built for CUDA {cuda}; GPUs are simulated for CUDA "
             f"{' and '.join(map(str, _LIBRARIES))}"
         )
-    return InstalledTensorFlow(folder=folder, libraries=(*libraries, f"libcudnn.so.{cudnn[1]}"))
+    return InstalledTensorFlow(folder=folder, libraries=(*libraries, f"libcudnn.so.{cudnn}"))
+
+
+def _cuda_and_cudnn(info: str) -> tuple[int, int] | None:
+    """The major versions of CUDA and cuDNN in what TensorFlow says of its build, or, since 2.22
+    leaves them out there, in what its package asks for; ``None`` where neither says."""
+    found = re.search(r"'cuda_version', '(\d+).*'cudnn_version', '(\d+)", info)
+    if found is None:
+        try:
+            wanted = " ".join(importlib.metadata.requires("tensorflow") or ())
+        except importlib.metadata.PackageNotFoundError:
+            return None
+        found = re.search(r"nvidia-cudnn-cu(\d+)[^;]*?>=(\d+)", wanted)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def _functions(path: Path) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -64,6 +65,10 @@ def test_a_tensorflow_without_cuda_lists_no_gpu(
     info.write_text(told.replace("11.8", "12.5.1"))
     assert "libcudart.so.12" in find_tensorflow().libraries
     assert "libcudnn.so.8" in find_tensorflow().libraries
+    info.write_text("dict([('is_cuda_build', True)])")  # as TensorFlow 2.22 has it
+    asked = ["absl-py>=1", "nvidia-cudnn-cu12<10.0,>=9.10.2.21; extra == 'and-cuda'"]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: asked)
+    assert {"libcudart.so.12", "libcudnn.so.9"} <= set(find_tensorflow().libraries)
 
 
 def test_functions_are_found_among_the_constants(tmp_path: Path) -> None:
