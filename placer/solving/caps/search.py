@@ -124,8 +124,7 @@ class Search:
         self, way: Way, deadline: Deadline, most: int | None = None, *, until_fits: bool = False
     ) -> str:
         """Searches one way, so often at ``most`` or until the deadline, what is found judged and
-        learned from each time; returns how it ended.  The search for a bound beside begins with
-        the first placement."""
+        learned from each time; returns how it ended."""
         found = self.found
         most = most or (SCHEDULE.counted_searches if deadline.is_counted else _MANY)
         for number in range(most):
@@ -140,7 +139,6 @@ class Search:
             if searched.device_of is not None:
                 best = found.best
                 over = found.take(searched, is_tidy=way.is_tidy)
-                self.begin_bound()
                 if found.best is not best and way.tidies:
                     self.tidy(deadline)
             ended = found.ended(until_fits=until_fits) or way.learn(found, searched, over)

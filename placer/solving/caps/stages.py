@@ -219,6 +219,7 @@ def _orders(search: Search, deadline: Deadline) -> Stage:
         why = "no accelerator holds all"
     else:
         return None
+    search.begin_bound()
     is_few = is_fitted and not is_missed and not request.is_layered
     share = SCHEDULE.orders_share_of_few if is_few else SCHEDULE.orders_share
     return why, _along_orders(search, deadline, share)
