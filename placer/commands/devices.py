@@ -137,7 +137,7 @@ def _late(found: SimulatedRun, limit_seconds: float) -> str:
 
 def _check(peak_bytes: Mapping[str, int], limits: Mapping[str, int]) -> None:
     """Raises ``GateError`` for every GPU that held more than its limit."""
-    from placer.rendering.quantities import format_bytes
+    from cost_models.byte_sizes import format_bytes
 
     over = [
         f"{name} held {format_bytes(peak)}, the limit is {format_bytes(limits[name])}"

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from cost_models.byte_sizes import AMPLE_BYTES, rounded, three_digits
-from cost_models.byte_sizes import format_bytes as format_bytes
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, rounded, three_digits
 
 _CALLS = re.compile(r"^((Stateful)?PartitionedCall(_\d+)?/)+")
 _SECONDS_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))

@@ -12,11 +12,11 @@ import pytest
 from split_tables import export_recommender
 
 import placer
-from cost_models.byte_sizes import AMPLE_BYTES
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
 from placer.commands.gates import Gates, check_plan
 from placer.plan.plan import Plan
 from placer.questions.difference import diff_plans
-from placer.rendering.quantities import format_bytes, share_of_cap
+from placer.rendering.quantities import share_of_cap
 from placer.rendering.results import render_result
 from placer.rendering.text.answers import plan_answer
 

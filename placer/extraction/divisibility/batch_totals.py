@@ -81,7 +81,7 @@ def _of_scaled(op: BatchOp) -> State:
     op_type, states = op.small.op_type, op.states
     if op_type in _PRODUCTS:
         return _product(op)
-    if op_type in _QUOTIENTS and (states[1] is None or isinstance(states[1], Count)):
+    if op_type in _QUOTIENTS and _is_plain(states[1]):
         return _scaled(states[0], -_power(states[1]))
     if op_type in ("Reciprocal", "Inv") and isinstance(states[0], Count):
         return Count(-states[0].power)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 
+from cost_models.byte_sizes import format_bytes
 from placer.prediction.predicted_step import PredictedStep
 from placer.rendering.exports.graphs import device_colours
-from placer.rendering.quantities import format_bytes, format_count, format_seconds
+from placer.rendering.quantities import format_count, format_seconds
 
 _TRANSFER_COLOUR = "#c62828"
 

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from cost_models.byte_sizes import AMPLE_BYTES
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.prediction.predicted_step import PredictedStep
@@ -98,7 +98,7 @@ def _render(document: dict[str, Any], step: PredictedStep | None, answer: str = 
         lstrip_blocks=True,
     )
     environment.filters.update(
-        amount_of_bytes=quantities.format_bytes,
+        amount_of_bytes=format_bytes,
         card_lines=quantities.card_lines,
         conflict=Conflict.from_json,
         conflict_sentences=conflict_text.conflict_sentences,

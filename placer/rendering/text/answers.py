@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cost_models.byte_sizes import AMPLE_BYTES
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.rows import device_words
-from placer.rendering.quantities import format_bytes, format_share
+from placer.rendering.quantities import format_share
 from placer.rendering.text.conflict_text import conflict_reason
 
 _STATUS_WORDS = {

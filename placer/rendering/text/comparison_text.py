@@ -9,8 +9,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from cost_models.byte_sizes import format_bytes
 from placer.questions.comparison import ComparedPlacement, Comparison
-from placer.rendering.quantities import format_bytes, format_seconds, known, overruns, share_of_cap
+from placer.rendering.quantities import format_seconds, known, overruns, share_of_cap
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
 from placer.rendering.text.plan_text import model_line

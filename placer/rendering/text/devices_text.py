@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from rich.console import RenderableType
 
+from cost_models.byte_sizes import format_bytes
 from cost_models.card_memory import CardMemory
 from cost_models.devices import DevicePreset
 from placer.application.devices.local_devices import LocalDevices
-from placer.rendering.quantities import format_bytes, format_rate, known
+from placer.rendering.quantities import format_rate, known
 from placer.rendering.text.layout import Facts, Rows, Title, to_text
 
 

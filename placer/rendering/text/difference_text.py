@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from cost_models.byte_sizes import format_bytes
 from placer.questions.difference import Change, Difference
 from placer.rendering.quantities import (
-    format_bytes,
     format_count,
     format_flops,
     format_seconds,

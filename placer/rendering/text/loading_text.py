@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
+from cost_models.byte_sizes import format_bytes
 from placer.plan.loading_facts import PLACED, PLAIN, LoadingFacts
 from placer.plan.plan import Plan
-from placer.rendering.quantities import format_bytes, format_count, shorten
+from placer.rendering.quantities import format_count, shorten
 
 
 def loading_rows(facts: LoadingFacts | None, signature: str) -> list[tuple[str, str]]:

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from cost_models.byte_sizes import format_bytes
 from placer.graph.rewriting import Rewriting
 from placer.plan.plan import Plan
 from placer.plan.rows import GateVerdict, PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.rendering.quantities import (
     card_lines,
-    format_bytes,
     format_cap,
     format_count,
     format_seconds,

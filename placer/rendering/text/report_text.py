@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from cost_models.byte_sizes import format_bytes
 from cost_models.tensor_size import is_known
 from placer.plan.report import (
     LEFT_OVER_WORDS,
@@ -17,7 +18,6 @@ from placer.plan.report import (
     Report,
 )
 from placer.rendering.quantities import (
-    format_bytes,
     format_count,
     format_flops,
     format_seconds,

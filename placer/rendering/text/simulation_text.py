@@ -7,13 +7,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.rendering.quantities import (
-    format_bytes,
-    format_count,
-    format_seconds,
-    format_share,
-    printable,
-)
+from cost_models.byte_sizes import format_bytes
+from placer.rendering.quantities import format_count, format_seconds, format_share, printable
 from placer.rendering.text.layout import Facts, Rows, Title
 from placer.simulation.cards import SimulatedGpu
 from placer.simulation.records import GpuRecord, Moment

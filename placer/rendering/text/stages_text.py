@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from cost_models.byte_sizes import format_bytes
 from placer.plan.rows import SolverAnswer, SolverStage
-from placer.rendering.quantities import format_bytes, format_count, format_seconds
+from placer.rendering.quantities import format_count, format_seconds
 
 
 def stages_text(solver: SolverAnswer) -> str:

@@ -7,11 +7,10 @@ from operator import attrgetter
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.byte_sizes import AMPLE_BYTES
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
 from placer.plan.request import NEVER
 from placer.questions.batch_sizes import Sweep, SweepRow
 from placer.rendering.quantities import (
-    format_bytes,
     format_cap,
     format_count,
     format_flops,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from cost_models.byte_sizes import format_bytes
 from placer.application.verifying.verification_result import (
     PROGRAMS,
     UNEXPLAINED,
@@ -17,14 +18,7 @@ from placer.application.verifying.verification_result import (
     Verification,
 )
 from placer.graph.rewriting import RECOMPUTED, SWAPPED
-from placer.rendering.quantities import (
-    format_bytes,
-    format_cap,
-    format_count,
-    known,
-    share_of_cap,
-    shorten,
-)
+from placer.rendering.quantities import format_cap, format_count, known, share_of_cap, shorten
 from placer.rendering.text.layout import Facts, Rows, Title, answer_line, to_text
 from placer.rendering.text.plan_text import gate_block
 
