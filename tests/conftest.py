@@ -12,8 +12,10 @@ import pytest
 from fuzzing.cases import WarmProcess
 from fuzzing.warm_children import start
 from hypothesis import settings
+from solving.virtual_time import VirtualTime
 
 from placer import processes
+from placer.solving.process import clock
 
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # which fuses ops away; before TensorFlow
 
@@ -47,6 +49,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow_files = {item.path for item in items if item.get_closest_marker("slow")}
     counts = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.path not in slow_files, -counts[item.path]))
+
+
+@pytest.fixture
+def virtual_time(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
+    """Replaces the time under the clock of searches: what a test asserts of it then depends on no
+    machine."""
+    virtual = VirtualTime()
+    monkeypatch.setattr(clock, "time", virtual)
+    return virtual
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,7 @@ def test_what_was_told_survives_the_time_limit():
     """A child that tells without end is stopped in time, with an answer that is whole."""
     started = time.monotonic()
     outcome = run("tell_for_ever", seconds=1.5)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert outcome.ending is Ending.LATE
     assert len(outcome.answer) == 100_000
     assert outcome.reason == "it took more than 1.5 seconds"
@@ -168,7 +168,7 @@ def test_an_interrupt_ends_the_child():
             run("sleep", 100)
     finally:
         signal.signal(signal.SIGINT, handler)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     assert children() <= before
 
 

@@ -66,6 +66,11 @@ def simulate_gpus(devices: str) -> tuple[SimulatedGpu, ...]:
     return cards
 
 
+def is_simulating() -> bool:
+    """Whether the GPUs that TensorFlow lists in this process are simulated."""
+    return bool(os.environ.get(CARDS))
+
+
 def child_environment(
     cards: Sequence[SimulatedGpu], environment: Mapping[str, str], records: Path | None = None
 ) -> dict[str, str]:

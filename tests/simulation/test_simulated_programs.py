@@ -91,3 +91,32 @@ def test_what_keras_compiles_with_xla_runs() -> None:
     found = json.loads(answer_of(COMPILED, "1xT4", TF_CPP_MIN_LOG_LEVEL="3").splitlines()[-1])
     assert found["compiled"] is True
     assert found["peak"] > 3 * 4 * 16 * 64  # weights and two slots
+
+
+VERIFYING = """
+import json
+import placer
+import numpy as np, tensorflow as tf
+
+weights = [tf.Variable(tf.ones((64, 64)) * 0.5) for _ in range(2)]
+
+@tf.function(input_signature=[tf.TensorSpec((8, 64))])
+def program(x):
+    return (x @ weights[0]) @ weights[1]
+
+plan = placer.place(program, "2xT4", pins={"matmul": "GPU:0", "matmul_1": "GPU:1"}, time_limit=2)
+found = placer.verify(program, plan)
+print(json.dumps(found.to_json() | {"text": str(found.summary())}))
+"""
+
+
+@pytest.mark.slow
+def test_outputs_are_not_compared() -> None:
+    """Where GPUs are simulated, ops, variables and transfers are checked and values are not."""
+    found = json.loads(answer_of(VERIFYING, "2xT4").splitlines()[-1])
+    assert set(found["judges"]) == {"ops", "transfers", "variables"}
+    assert set(found["judges"].values()) == {"simulated"}
+    assert (found["outputs"], found["summary"]["outputs_equal"]) == ([], None)
+    assert found["mismatches"] == []
+    assert {row["actual"] for row in found["ops"]} >= {"GPU:0", "GPU:1"}
+    assert "not compared: simulated GPUs compute no values" in found["text"]

@@ -193,7 +193,7 @@ def test_a_failing_search_leaves_the_first_placement(
     started = clock.monotonic()
     limit = 3.0 if name in ("asleep", "hung") else 20.0
     solution = solve(TWO_PAIRS, replace(QUICK, time_limit_seconds=limit))
-    assert clock.monotonic() - started < limit + 3.0
+    assert clock.monotonic() - started < limit + 10.0
     assert solution.status is Status.FEASIBLE
     assert solution.lower_bound is None
     codes = {"hung": ["solver_stopped"], "asleep": []}

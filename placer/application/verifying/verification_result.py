@@ -154,7 +154,7 @@ class Counts(TypedDict):
     differing_transfers: dict[str, int]
     variables: int
     matched_variables: int
-    outputs_equal: bool
+    outputs_equal: bool | None
     max_absolute_difference: float
     mismatches: int
 
@@ -164,7 +164,8 @@ class Verification(Summarised):
     """One run of a placed program, compared with its plan and with the unplaced program.
 
     ``rehearsed``: logical CPU devices stood in for the plan's (``stand_ins``: plan device to
-    device of the run).  ``memory``: what every GPU took with its cap as the limit of its
+    device of the run).  ``simulated``: it ran on simulated GPUs, which compute no values, so that
+    there are no ``outputs``.  ``memory``: what every GPU took with its cap as the limit of its
     allocator, if that was asked for.  ``applied``: the model carried no placement, so the plan was
     applied to a temporary copy.  ``optimised``: graph optimisation was on.  ``notes`` say what else
     to know.  ``gate`` is the verdict of ``--fail-on``.
@@ -175,6 +176,7 @@ class Verification(Summarised):
     variables: tuple[VariableRow, ...]
     outputs: tuple[OutputRow, ...]
     rehearsed: bool
+    simulated: bool = False
     applied: bool
     planned: bool
     optimised: bool = False
@@ -218,7 +220,10 @@ class Verification(Summarised):
         """Who says so, by what is said: ``gpu``, ``simulated`` or ``cpu``."""
         own = {row.actual for row in self.ops if row.actual} | set(self.stand_ins)
         ran = CPU if self.rehearsed or all("GPU" not in device for device in own) else GPU
-        found = dict.fromkeys(("ops", "transfers", "variables", "outputs"), ran)
+        if self.simulated:
+            ran = SIMULATED
+        told = ("ops", "transfers", "variables", *(() if self.simulated else ("outputs",)))
+        found = dict.fromkeys(told, ran)
         return found | ({"memory": SIMULATED} if self.memory else {})
 
     @property
@@ -244,7 +249,7 @@ class Verification(Summarised):
             "differing_transfers": _count(row.code for row in self.transfers if row.code),
             "variables": len(self.variables),
             "matched_variables": sum(row.requested in ("", row.actual) for row in self.variables),
-            "outputs_equal": all(row.equal for row in self.outputs),
+            "outputs_equal": None if self.simulated else all(row.equal for row in self.outputs),
             "max_absolute_difference": max(distances, default=0.0),
             "mismatches": len(self.mismatches),
         }

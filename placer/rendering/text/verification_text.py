@@ -63,7 +63,7 @@ def _circumstances(found: Verification) -> str:
         pairs = [f"{a} by {b}" for a, b in sorted(found.stand_ins.items()) if a != b]
         where = f"Rehearsal: devices are absent and stood in for ({', '.join(pairs)})"
     else:
-        where = "Run on the devices asked for"
+        where = "Run on " + ("simulated GPUs" if found.simulated else "the devices asked for")
     applied = "; the plan was applied to a temporary copy" if found.applied else ""
     optimised = "on" if found.optimised else "off"
     return f"{where}{applied}; graph optimisation {optimised}."
@@ -120,9 +120,10 @@ def _answer(found: Verification) -> str:
         return f"Did not run as {wish}: {format_count(count, 'unexplained difference')}."
     memory = found.memory
     steps = f", {format_count(memory.steps, 'step')} within the limits" if memory else ""
+    outputs = "outputs not compared" if found.simulated else "outputs equal"
     return (
         f"Ran as {wish}: {counts['matched_ops']:,} of {format_count(counts['ops'], 'op')} on their "
-        f"devices{', the others explained' if counts['off_device'] else ''}, outputs equal{steps}."
+        f"devices{', the others explained' if counts['off_device'] else ''}, {outputs}{steps}."
     )
 
 
@@ -133,6 +134,8 @@ def _variable_line(summary: Counts) -> str:
 
 
 def _output_line(found: Verification, summary: Counts) -> str:
+    if found.simulated:
+        return "not compared: simulated GPUs compute no values"
     count = format_count(len(found.outputs), "output")
     verb = "equal" if summary["outputs_equal"] else "NOT equal"
     return (

@@ -144,7 +144,7 @@ def test_a_lost_worker_is_named_and_training_goes_on_from_a_checkpoint(cluster, 
             begin = time.monotonic()
             with pytest.raises(ClusterError, match=f"did not end within 2 s: {lost}"):
                 train(session)
-            assert time.monotonic() - begin < 2 + 3  # 2 + 2 on an idle machine
+            assert time.monotonic() - begin < 2 + 10  # 2 + 2 on an idle machine
         finally:
             stopped.send_signal(signal.SIGCONT)
     with ClusterSession(placed, cluster.file) as session:
@@ -153,7 +153,7 @@ def test_a_lost_worker_is_named_and_training_goes_on_from_a_checkpoint(cluster, 
         begin = time.monotonic()
         with pytest.raises(ClusterError, match=f"was broken off: {lost}"):
             train(session)
-        assert time.monotonic() - begin < 2
+        assert time.monotonic() - begin < 10  # under 0.1 on an idle machine
     with pytest.raises(ClusterError, match=f"{lost}: start the servers"):
         ClusterSession(placed, cluster.file)
     cluster.start(last)

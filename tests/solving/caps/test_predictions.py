@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+
+import pytest
+from solving.virtual_time import VirtualTime
 
 from placer.problem.device_peaks import DevicePeak
 from placer.solving.caps.predictions import Predictions
@@ -26,17 +28,17 @@ def test_a_placement_is_judged_once() -> None:
     assert len(judged) == 2
 
 
-def test_the_first_prediction_takes_longer_than_others() -> None:
+def test_the_first_prediction_takes_longer_than_others(virtual_time: VirtualTime) -> None:
     """It finds the orders of the step: half of it is what the next is expected to take, until one
     takes longer."""
     seconds = [0.2, 0.15]
 
     def find_peaks(_: Sequence[int]) -> list[DevicePeak]:
-        time.sleep(seconds.pop(0))
+        virtual_time.sleep(seconds.pop(0))
         return [DevicePeak(peak_bytes=0, moment={})]
 
     predict = Predictions(find_peaks, [2])
     predict([0])
-    assert predict.longest_seconds >= 0.1
+    assert predict.longest_seconds == pytest.approx(0.1)
     predict([0, 0])
-    assert predict.longest_seconds >= 0.15
+    assert predict.longest_seconds == pytest.approx(0.15)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from small_problems import problem_of, random_problem, search_exhaustively
+from solving.virtual_time import VirtualTime
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.prediction.scoring import score
@@ -197,7 +197,7 @@ def test_receive_buffers_are_reserved() -> None:
 
 
 @pytest.mark.usefixtures("perfect_child")
-def test_a_round_begins_only_if_the_prediction_after_it_fits_too() -> None:
+def test_a_round_begins_only_if_the_prediction_after_it_fits_too(virtual_time: VirtualTime) -> None:
     """Predictions of three seconds, in a limit of five and a half, of a problem that would be
     tightened for ever: the limit holds."""
     problem = problem_of(
@@ -205,12 +205,11 @@ def test_a_round_begins_only_if_the_prediction_after_it_fits_too() -> None:
     )
 
     def slow(device_of: Sequence[int]) -> list[DevicePeak]:
-        time.sleep(3.0)
+        virtual_time.sleep(3.0)
         return [DevicePeak(peak_bytes=7, moment=dict.fromkeys(range(4), 1)) for _ in range(2)]
 
-    began = clock.monotonic()
     solve_under_peaks(problem, slow, SolverParameters(time_limit_seconds=5.5, workers=1))
-    assert clock.monotonic() - began < 5.5
+    assert 3.0 <= virtual_time.now <= 5.5
 
 
 def test_the_least_transfer_is_asked_for_first(
@@ -517,7 +516,7 @@ def test_what_costs_nothing_is_not_searched_on(
 
 
 def test_searches_leave_time_for_what_the_plan_is_predicted_with(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, virtual_time: VirtualTime
 ) -> None:
     """Of a large program a prediction takes a while, here 0.3 s: the search along the orders is to
     end so much before the limit, knows how long judging takes, and what the layers send."""
@@ -535,7 +534,7 @@ def test_searches_leave_time_for_what_the_plan_is_predicted_with(
         return Solution(status=Status.FEASIBLE, device_of=halves, value=value)
 
     def find_peaks(_: Sequence[int]) -> list[DevicePeak]:
-        time.sleep(0.3)
+        virtual_time.sleep(0.3)
         return [DevicePeak(peak_bytes=count, moment={0: 1})] * 2
 
     def search(
@@ -547,13 +546,12 @@ def test_searches_leave_time_for_what_the_plan_is_predicted_with(
     monkeypatch.setattr(rows, "solve", solve)
     monkeypatch.setattr(stages, "solve", solve)
     monkeypatch.setattr(orders, "search_in_child", search)
-    began = clock.monotonic()
     limit = replace(QUICK, time_limit_seconds=4.0)
     solve_under_peaks(
         problem, find_peaks, limit, find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1)
     )
     ends, _ = asked[0]
-    assert ends <= began + 4.0 - 0.3 - ORDERS.judged_last * 0.3
+    assert ends <= 4.0 - 0.3 - ORDERS.judged_last * 0.3
 
 
 def test_the_same_placement_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:

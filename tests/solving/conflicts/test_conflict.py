@@ -172,9 +172,10 @@ def test_spilling_is_proposed_where_it_helps() -> None:
 
 
 @pytest.mark.parametrize(("left", "seconds"), [(100.0, 10.0), (4.0, 4.0), (-5.0, 1.0)])
+@pytest.mark.usefixtures("virtual_time")
 def test_a_conflict_is_searched_in_what_is_left_of_the_time(left: float, seconds: float) -> None:
     """Ten seconds at most, one at least."""
-    assert conflict_seconds(clock.monotonic() + left) == pytest.approx(seconds, abs=0.1)
+    assert conflict_seconds(clock.monotonic() + left) == pytest.approx(seconds)
 
 
 def test_names_are_shown_and_not_obeyed() -> None:

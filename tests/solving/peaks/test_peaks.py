@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ import pytest
 from graphs_by_hand import draw, draw_costs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solving.virtual_time import VirtualTime
 from steps_by_chance import problem_of, random_step, search_orders
 
 from cost_models.clusters import parse_cluster
@@ -28,7 +28,6 @@ from placer.solving.compiled.cuts_of_orders import cut
 from placer.solving.compiled.held_bytes import hold, shift
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.search_caps import SearchCaps
-from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.moments import at_moments, to_held
 from placer.solving.search.peak_problem import PeakProblem, regroup, to_peak_problem
@@ -397,27 +396,26 @@ def test_most_of_the_time_is_for_searches_and_some_for_judging(
 
 @pytest.mark.parametrize("fits", [True, False])
 def test_what_comes_after_a_search_ends_by_the_deadline(
-    monkeypatch: pytest.MonkeyPatch, fits: bool
+    monkeypatch: pytest.MonkeyPatch, virtual_time: VirtualTime, fits: bool
 ) -> None:
     """Predictions of 0.2 s, and searches that take all of the time that they are given."""
     graph, costs = _two_towers()
     problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
 
     def search(_search, peaks: PeakProblem, _known, _parameters, seconds: float) -> Solution:
-        time.sleep(max(0.0, seconds))
+        virtual_time.sleep(max(0.0, seconds))
         drawn = random.Random(seconds).choices(range(2), k=peaks.units.unit_count)
         return Solution(status=Status.FEASIBLE, device_of=tuple(drawn))
 
     def find_overruns(_: Sequence[int]) -> list[int]:
-        time.sleep(0.2)
+        virtual_time.sleep(0.2)
         return [-1 if fits else 1, -1, -1]
 
     monkeypatch.setattr(orders, "search_in_child", search)
     lifetimes = StepPeaks(graph, costs, problem).possible_lifetimes()
-    began = clock.monotonic()
     parameters = SolverParameters(time_limit_seconds=2.0)
     search_orders(problem, lifetimes, find_overruns, parameters, judging_seconds=0.2)
-    assert clock.monotonic() - began < 2.15
+    assert 0.2 <= virtual_time.now <= 2.0
 
 
 @pytest.mark.parametrize("seed", [8, 12, 18, 22, 39, 59])
