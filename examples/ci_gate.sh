@@ -14,7 +14,7 @@ placer=(python -m placer)
 
 status=0
 "${placer[@]}" place "$model" "${devices[@]}" --work-limit 20 --time-limit 300 -o new-plan.json --force -q \
-  --fail-over 'GPU:*=13GiB' --baseline "$baseline" --fail-over +5% --fail-on unmodelled,fallback \
+  --fail-above 'GPU:*=13GiB' --baseline "$baseline" --fail-above +5% --fail-on unmodelled,fallback \
   --format markdown > summary.md || status=$?
 "${placer[@]}" diff "$baseline" new-plan.json --format markdown >> summary.md
 exit "$status"

@@ -27,7 +27,7 @@ def place_model() -> Any:
     """The plan, and what verification found."""
     import placer
 
-    placer.rehearsal_devices(2)
+    placer.cpu_devices(2)
     model = build_model()
     asked = {"max_memory": CAPS, "batch_size": BATCH_SIZE, "time_limit": 10}
     plan = placer.place(model, devices="2xGPU", **asked)

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from placer.application.devices.device_mapping import rehearsal_devices as rehearsal_devices
+    from placer.application.devices.device_mapping import cpu_devices as cpu_devices
     from placer.application.devices.runtime_settings import configure_runtime as configure_runtime
     from placer.application.devices.runtime_settings import session_config as session_config
     from placer.application.measuring.profiling import profile as profile
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from placer.simulation.environment import simulate_gpus as simulate_gpus
     from placer.solving.solver import solve as solve
     from placer.strategies.pieces import micro_batches as micro_batches
-    from placer.strategies.towers import data_parallel as data_parallel
+    from placer.strategies.replicas import data_parallel as data_parallel
 
 _HOMES = {
     "AutoResult": "placer.questions.auto",
@@ -62,7 +62,8 @@ _HOMES = {
     "calibrate": "placer.questions.calibration",
     "compare": "placer.questions.comparison",
     "compare_strategies": "placer.questions.auto",
-    "data_parallel": "placer.strategies.towers",
+    "cpu_devices": "placer.application.devices.device_mapping",
+    "data_parallel": "placer.strategies.replicas",
     "configure_runtime": "placer.application.devices.runtime_settings",
     "connect_cluster": "placer.application.running.cluster_runs",
     "diff_models": "placer.questions.difference",
@@ -79,7 +80,6 @@ _HOMES = {
     "profile": "placer.application.measuring.profiling",
     "profile_trace": "placer.questions.traces",
     "read_addresses": "placer.application.running.cluster_tasks",
-    "rehearsal_devices": "placer.application.devices.device_mapping",
     "report": "placer.pipeline.pipeline",
     "serve_task": "placer.application.running.cluster_runs",
     "session_config": "placer.application.devices.runtime_settings",
@@ -95,6 +95,7 @@ __all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
+    name = "cpu_devices" if name == "rehearsal_devices" else name  # as it was called before
     if name not in _HOMES:
         raise AttributeError(f"module 'placer' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -59,7 +59,7 @@ class NoSolutionError(PlacerError):
 
 
 class GateError(PlacerError):
-    """A limit given with ``--fail-over`` or ``--fail-on`` was exceeded."""
+    """A limit given with ``--fail-above`` or ``--fail-on`` was exceeded."""
 
     exit_code = 7
 

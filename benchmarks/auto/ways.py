@@ -11,7 +11,7 @@ from placer.questions.auto_ways import Ways
 from placer.strategies.requests import (
     MICRO_BATCHES,
     PIPELINE,
-    TOWERS,
+    REPLICAS,
     StrategyRequest,
     group_alone,
 )
@@ -48,10 +48,10 @@ def _ways(program: AutoProgram) -> Iterator[tuple[str, Callable[[], Built]]]:
     workers = sorted(cluster.workers, key=lambda name: -ways.speeds[cluster.workers.index(name)])
     for count in range(2, len(workers)):
         some = group_alone(cluster, workers[:count])
-        asked = StrategyRequest(kind=TOWERS, parts=count)
+        asked = StrategyRequest(kind=REPLICAS, parts=count)
         yield f"{asked}/{count}", partial(program.divided, asked, some)
     if len(set(ways.speeds)) > 1 and program.task == "training":
-        asked = StrategyRequest(kind=TOWERS, parts=len(workers))
+        asked = StrategyRequest(kind=REPLICAS, parts=len(workers))
         yield f"{asked}/even", partial(program.divided, asked, cluster)
     for pieces in (p * len(workers) for p in PIECES):
         if len(workers) > 1 and pieces <= size:

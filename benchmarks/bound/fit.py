@@ -42,7 +42,7 @@ def main() -> None:
     measure("built")
     step = placer.training_step(model, (x, y))
     measure("traced")
-    request = {"batch_size": batch, "spill": "never", "time_limit": 10}
+    request = {"batch_size": batch, "offload": "never", "time_limit": 10}
     free = placer.place(step, "2xT4", **request)
     most = max(row.need_bytes or 0 for row in free.devices if row.name != "CPU:0")
     caps = {0: int(SHARE * most), 1: int(SHARE * most)}

@@ -30,7 +30,7 @@ from placer.strategies.requests import TrainingDivision
 from placer.strategies.same_training import why_undivided
 
 STEPS, PARTS = 10, 2
-TOWERS = TrainingDivision(towers=(("GPU:0",), ("GPU:1",)))
+REPLICAS = TrainingDivision(replicas=(("GPU:0",), ("GPU:1",)))
 
 
 def fresh(loss: Loss, kind: str) -> Any:
@@ -70,10 +70,10 @@ def trained(model: Any, loss: Loss, kind: str) -> list[float]:
     return record.found
 
 
-def in_towers(loss: Loss, kind: str) -> list[float]:
-    """The losses in two towers, bound to two devices."""
+def in_replicas(loss: Loss, kind: str) -> list[float]:
+    """The losses in two replicas, bound to two devices."""
     model = fresh(loss, kind)
-    method = partial(divided_train_step, division=TOWERS)
+    method = partial(divided_train_step, division=REPLICAS)
     step = trace_step(model, batch_specs(data(loss, kind)), "train_step", method(model))
     plan = placer.place(step, "2xT4", batch_size=BATCH, time_limit=0.5)
     with bind_model(plan, model, step=BoundStep(method=method, parts=PARTS, adapts=True)):
@@ -112,7 +112,7 @@ def with_same_draws(loss: Loss, kind: str) -> list[float]:
 
 def main() -> None:
     """Prints a line for each case that is not as it should be, and both tables."""
-    placer.rehearsal_devices(2)
+    placer.cpu_devices(2)
     losses = FORTY[: int(sys.argv[1])] if len(sys.argv) > 1 else FORTY
     counts, seconds, answers = dict[tuple[str, bool], list[bool]](), [], {}
     for loss, kind, mixes in cases():
@@ -134,7 +134,7 @@ def main() -> None:
         kind = KINDS[number % len(KINDS)]
         if answers[loss.name, kind]:
             continue
-        run = with_same_draws if kind in ("dropout", "augmentation") else in_towers
+        run = with_same_draws if kind in ("dropout", "augmentation") else in_replicas
         plain, found = trained(fresh(loss, kind), loss, kind), run(loss, kind)
         difference = max(abs(a - b) / max(abs(a), 1e-6) for a, b in zip(plain, found, strict=True))
         worst = max(worst, difference)

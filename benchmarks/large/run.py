@@ -55,7 +55,7 @@ def request(outputs: tuple[str, ...] | None, **more: Any) -> Any:
     from placer.plan.request import read_options
 
     fetched = {"outputs": outputs} if outputs else {}
-    return read_options({**fetched, **more, "spill": "never", "reserve": "0"})
+    return read_options({**fetched, **more, "offload": "never", "reserve": "0"})
 
 
 def cpu_seconds() -> float:

@@ -64,7 +64,7 @@ def load(prefix: str, layers: int) -> dict[str, Any]:
 
     import placer
 
-    placer.rehearsal_devices(DEVICES)
+    placer.cpu_devices(DEVICES)
     with placer.empty_variables():
         plan_model = build(layers)
     gpus = f"{DEVICES}xGPU:{math.ceil(layers / DEVICES) * LAYER_BYTES // 2**20 + 256}MiB"

@@ -107,10 +107,10 @@ def write(name: str, folder: Path, packages: Path | None) -> None:
 
 def place(model: Path) -> Plan:
     """A plan that uses both GPUs."""
-    first = placer.place(model, DEVICES, spill="never", **ASKED)
+    first = placer.place(model, DEVICES, offload="never", **ASKED)
     on_gpu = [name for name, device in sorted(first.variables.items()) if device != "CPU:0"]
     pins = {on_gpu[0]: "GPU:1"} if on_gpu else {}
-    return placer.place(model, DEVICES, spill="never", pins=pins, **ASKED)
+    return placer.place(model, DEVICES, offload="never", pins=pins, **ASKED)
 
 
 def report_facts(model: Path) -> LoadingFacts:

@@ -60,7 +60,7 @@ import json, os, sys
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # as where a rehearsal has a process of its own
 import placer
 name, batch, devices, cap, limit = sys.argv[1:]
-placer.rehearsal_devices(int(devices) + 1)
+placer.cpu_devices(int(devices) + 1)
 import keras
 model = getattr(keras.applications, name)(weights=None)
 caps = {index: int(cap) for index in range(int(devices))}

@@ -89,7 +89,7 @@ def measure(name: str, limits: list[float], percent: int, folder: Path) -> dict[
 
     model = next(folder.glob(f"{file_name(name)}-b*.pb"))
     outputs = tuple(json.loads(model.with_suffix(".json").read_text())["outputs"])
-    wanted = Options(outputs=outputs, spill="never")
+    wanted = Options(outputs=outputs, offload="never")
     work = prepare(model, MACHINE, wanted)
     together = constraints_of(work).first_choice
     metrics = predict(work.graph, work.costs, together, work.cluster)

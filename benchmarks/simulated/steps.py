@@ -59,7 +59,7 @@ def place(program: Program, folder: Path, share: str) -> dict[str, Any]:
     if program.runs == SESSION:  # TensorFlow puts hints over what a device function says
         options["keep_colocation"] = True
     options = {key: value for key, value in options.items() if value is not None}
-    one = placer.place(source, f"1x{program.card}", spill="never", time_limit=20, **options)
+    one = placer.place(source, f"1x{program.card}", offload="never", time_limit=20, **options)
     if program.devices == 1:
         plan = one
     else:
@@ -68,7 +68,7 @@ def place(program: Program, folder: Path, share: str) -> dict[str, Any]:
             source,
             f"{program.devices}x{program.card}",
             max_memory={f"GPU:{index}": cap for index in range(program.devices)},
-            spill="never",
+            offload="never",
             time_limit=20,
             **options,
         )

@@ -3,7 +3,7 @@
     python benchmarks/spilling/commands.py FOLDER [--limit SECONDS] [NAME ...]
 
 Ten graphs of ``benchmarks/graphs.py``, built into ``FOLDER`` if they are not there, each placed by
-``placer place --spill auto`` on two GPUs whose caps are shares of the peak that one device alone
+``placer place --offload auto`` on two GPUs whose caps are shares of the peak that one device alone
 would have, from roomy to a fifth.  Every request is a row of a table; the exit code is 1 if one has
 no plan.
 """
@@ -63,7 +63,7 @@ def place_all(graph: Path, limit: float) -> Iterator[tuple[str, ...]]:
         caps = f"GPU:*={int(share * peak)},CPU:0={4 * peak + (1 << 30)}"
         began = time.monotonic()
         done = _placer(
-            "place", str(graph), *named, "--devices", "2xGPU", "--max-memory", caps, "--spill",
+            "place", str(graph), *named, "--devices", "2xGPU", "--max-memory", caps, "--offload",
             "auto", "--time-limit", str(limit), "-o", str(plan), "--force", "-q",
         )  # fmt: skip
         seconds = time.monotonic() - began

@@ -36,7 +36,7 @@ from cost_models.devices import Cluster, Link
 from placer.plan.measured_costs import MeasuredCosts
 from placer.questions.calibration import calibrate
 
-STRATEGIES = ("one-placement", "towers:2", "micro-batches:2", "micro-batches:8", "pipeline:8")
+STRATEGIES = ("one-placement", "replicas:2", "micro-batches:2", "micro-batches:8", "pipeline:8")
 CLEARLY = 1.1
 """Two strategies whose measured steps differ by less than this factor have no order."""
 

@@ -75,9 +75,8 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         help="ends the command then, and says where it was (none)",
     )
     gates = parser.add_argument_group("gates (exit code 7)")
-    options.add(
+    options.add_fail_above(
         gates,
-        "--fail-over",
         metavar="GPU:0=9GiB,...",
         help="fail if more is in use on a GPU at any moment",
     )
@@ -100,7 +99,7 @@ def run_simulate(arguments: argparse.Namespace) -> None:
     if not arguments.after_dashes:
         raise UsageError("a command is missing: placer simulate --devices 2xT4 -- python train.py")
     gpus = read_cards(arguments.devices)
-    rows = [row.strip() for text in arguments.fail_over for row in text.split(",")]
+    rows = [row.strip() for text in arguments.fail_above for row in text.split(",")]
     limits = parse_limits(filter(None, rows), [gpu.name for gpu in gpus])
     notes = [growth_note(gpus, os.environ), "" if arguments.no_xla else xla_note()]
     for note in filter(None, [] if arguments.quiet else notes):

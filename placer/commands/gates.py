@@ -50,7 +50,7 @@ def read_gates(arguments: argparse.Namespace) -> Gates:
     Raises ``UsageError`` for what cannot be read, a limit of no device, and one of ``--baseline``
     and a percentage without the other.
     """
-    entries = [entry.strip() for text in arguments.fail_over for entry in text.split(",")]
+    entries = [entry.strip() for text in arguments.fail_above for entry in text.split(",")]
     shares = [entry for entry in entries if entry.endswith("%")]
     rows = [entry for entry in entries if not entry.endswith("%")]
     limits: dict[str, int] = {}
@@ -76,13 +76,13 @@ def parse_limits(rows: Iterable[str], names: Sequence[str]) -> dict[str, int]:
     for row in rows:
         device, equals, size = row.partition("=")
         if not equals:
-            raise UsageError(f"--fail-over {row!r} has no limit: write GPU:0=9GiB")
+            raise UsageError(f"--fail-above {row!r} has no limit: write GPU:0=9GiB")
         try:
             limit, found = parse_bytes(size), [n for n in names if matches(_asked(device), n)]
         except ValueError as error:
-            raise UsageError(f"--fail-over {row}: {error}") from error
+            raise UsageError(f"--fail-above {row}: {error}") from error
         if not found:
-            raise UsageError(f"--fail-over {row}: there is no such device in {', '.join(names)}")
+            raise UsageError(f"--fail-above {row}: there is no such device in {', '.join(names)}")
         limits.update(dict.fromkeys(found, limit))
     return limits
 
@@ -95,15 +95,15 @@ def _asked(device: str) -> str:
 
 def _read_baseline(path: str | None, shares: Sequence[str]) -> tuple[Plan, float]:
     if not path:
-        raise UsageError(f"--fail-over {shares[0]} needs a plan to compare with: --baseline PLAN")
+        raise UsageError(f"--fail-above {shares[0]} needs a plan to compare with: --baseline PLAN")
     if len(shares) != 1:
-        raise UsageError("--baseline needs one --fail-over +5% (the most that figures may grow)")
+        raise UsageError("--baseline needs one --fail-above +5% (the most that figures may grow)")
     try:
         share = float(shares[0].removeprefix("+").removesuffix("%")) / 100
     except ValueError as error:
-        raise UsageError(f"--fail-over {shares[0]} is no percentage: write +5%") from error
+        raise UsageError(f"--fail-above {shares[0]} is no percentage: write +5%") from error
     if not 0 <= share < float("inf"):
-        raise UsageError(f"--fail-over {shares[0]} is below zero: write +5%")
+        raise UsageError(f"--fail-above {shares[0]} is below zero: write +5%")
     baseline = Plan.load(path)
     if not baseline.placement:
         raise UsageError(f"--baseline {path} has no placement to compare with")

@@ -44,7 +44,7 @@ _TABLE = """
 --reserve 1GiB+10%    memory kept free on each accelerator
 --objective {transfer,step-time,throughput}  what is least: bytes sent, seconds of a step, or the
                       busiest device's (transfer)
---spill auto|never    may ops be on the host that an accelerator could run (auto; never where the
+--offload auto|never  may ops be on the host that an accelerator could run (auto; never where the
                       largest batch or the fewest micro-batches are asked for)
 --pin GLOB=GPU:0 *    op names that sit on a device (repeatable)
 --pin-type GLOB=GPU:0 *  op types that sit on a device (repeatable)
@@ -60,9 +60,9 @@ _TABLE = """
 --fit MEANS           what may be done to a training step that does not fit, before ops go to the
                       host: some of release,order,recompute,swap, or auto
 --max-slowdown 30%    how much longer a step may take for that
---strategy NAME       micro-batches[:N] (parts take turns), towers[:N] (side by side, one per
+--strategy NAME  micro-batches[:N] (parts take turns), replicas[:N] (side by side, one per
                       device), pipeline[:N] (parts follow each other through stages), hybrid[:N]
-                      (towers of several devices); placer auto --dry-run compares them
+                      (replicas of several devices); placer auto --dry-run compares them
 --micro-batches N|auto  as --strategy micro-batches:N; auto: as few as fit the caps
 
 --for {throughput,latency,memory}  the most samples per second, the shortest step, or the simplest
@@ -70,9 +70,9 @@ _TABLE = """
 --margin SHARE        ways whose steps are within it of the fastest are equal (0.1)
 --inexact             parts of the batch may have batch statistics of their own
 
---fail-over GPU:0=9GiB,... *  fail if a device requires more memory; +5%% with --baseline: if the
+--fail-above GPU:0=9GiB,... *  fail if a device requires more memory; +5%% with --baseline: if the
                       required memory, what a step sends or its time is that much more than there
---baseline PLAN       the plan that --fail-over +5%% is about
+--baseline PLAN  the plan that --fail-above +5%% is about
 --fallback {soft,strict}  may TensorFlow move an op whose device has no kernel for it (soft);
                       strict ends with exit code 8 where one is
 
@@ -173,8 +173,16 @@ def add_choice_options(parser: argparse._ActionsContainer) -> None:
 def add_access_options(parser: argparse._ActionsContainer) -> None:
     """Adds what a file may do."""
     add(parser, "--allow-unsafe", "--follow-links")
-    old = "--allow-unsafe-keras"
-    parser.add_argument(old, dest="allow_unsafe", action="store_true", help=argparse.SUPPRESS)
+    _add_old_name(parser, "--allow-unsafe-keras", "allow_unsafe", action="store_true")
+
+
+def _add_old_name(
+    parser: argparse._ActionsContainer, flag: str, dest: str, **settings: Any
+) -> None:
+    """Adds a name that an option had before; no help shows it."""
+    parser.add_argument(
+        flag, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **settings
+    )
 
 
 def add_device_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -196,7 +204,8 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
 def add_placement_options(group: argparse._ActionsContainer, seconds: float, limited: str) -> None:
     """Adds what a placement must respect, and how long to search: ``seconds``, ``limited`` says of
     what."""
-    add(group, "--spill", choices=("auto", "never"))
+    add(group, "--offload", choices=("auto", "never"))
+    _add_old_name(group, "--spill", "offload", choices=("auto", "never"))
     add(group, "--pin", "--pin-type", type=option_values.pin)
     add(group, "--keep-together", "--clear-devices", "--colocate-gradients", "--keep-colocation")
     add_time_limit(group, seconds, limited)
@@ -228,8 +237,15 @@ def add_time_limit(group: argparse._ActionsContainer, seconds: float, what: str)
 def add_gate_options(parser: argparse.ArgumentParser) -> None:
     """Adds limits that end the command with exit code 7."""
     group = parser.add_argument_group("gates (exit code 7)")
-    add(group, "--fail-over", "--baseline")
+    add_fail_above(group)
+    add(group, "--baseline")
     add_fail_on(group)
+
+
+def add_fail_above(parser: argparse._ActionsContainer, **settings: Any) -> None:
+    """Adds ``--fail-above``."""
+    add(parser, "--fail-above", **settings)
+    _add_old_name(parser, "--fail-over", "fail_above", action="append")
 
 
 def add_fail_on(parser: argparse._ActionsContainer, gates: tuple[str, ...] = GATES) -> None:
@@ -370,9 +386,9 @@ def device_options(arguments: argparse.Namespace) -> dict[str, str | None]:
 
 def search_options(arguments: argparse.Namespace) -> dict[str, object]:
     """The options of :func:`add_search_options` as the pipeline names them."""
-    spill = {"spill": arguments.spill} if arguments.spill else {}
+    offload = {"offload": arguments.offload} if arguments.offload else {}
     return {
-        **spill,
+        **offload,
         "objective": arguments.objective,
         "pins": option_values.unique(arguments.pin, "--pin"),
         "pin_types": option_values.unique(arguments.pin_type, "--pin-type"),

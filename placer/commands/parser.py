@@ -22,7 +22,7 @@ file (.keras, .h5), or a checkpoint with its .meta; also a remote path such as g
 exit codes:
   0  ok                                   5  proven infeasible
   1  unexpected error                     6  no solution in time
-  2  wrong usage                          7  a gate tripped (--fail-over, --fail-on)
+  2  wrong usage                          7  a gate tripped (--fail-above, --fail-on)
   3  model unreadable or unsupported      8  what ran is not what was planned
   4  a shape is unresolved              130  interrupted (Ctrl-C)
 141  nobody reads what is printed       143  terminated (SIGTERM)"""
@@ -36,15 +36,15 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "report": (
         "placer report model --batch-size 32",
         "placer report model --batch-size 1,8,32,128 --devices 1xT4",
-        "placer report model --batch-size 32 --devices 2xT4 --fail-over 'GPU:*=14GiB'",
+        "placer report model --batch-size 32 --devices 2xT4 --fail-above 'GPU:*=14GiB'",
     ),
     "place": (
         "placer place model --batch-size 32 --devices 2xA100-40GB -o plan.json",
         "placer place model --batch-size 32 --devices 2xGPU:8GiB,CPU:64GiB --reserve 1GiB+10% "
         "--pin 'embeddings/*=CPU:0' -o plan.json",
         "placer place model --batch-size 32 --devices 4xT4 --objective step-time "
-        "--baseline plan.json --fail-over +5%",
-        "placer place model --devices 4xT4 --batch-size 256 --strategy towers -o plan.json",
+        "--baseline plan.json --fail-above +5%",
+        "placer place model --devices 4xT4 --batch-size 256 --strategy replicas -o plan.json",
         "placer place model --devices 1xT4 --batch-size 256 --micro-batches auto -o plan.json",
     ),
     "apply": ("placer apply model plan.json -o placed",),
@@ -83,7 +83,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "simulate": (
         "placer simulate --devices 2xT4 -- python train.py --epochs 1",
-        "placer simulate --devices GPU:8GiB --fail-over GPU:0=6GiB -- python serve.py",
+        "placer simulate --devices GPU:8GiB --fail-above GPU:0=6GiB -- python serve.py",
     ),
     "devices": ("placer devices --format json",),
 }

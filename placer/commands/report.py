@@ -79,7 +79,7 @@ def _sweep(arguments: argparse.Namespace) -> None:
 
     if arguments.format == "html":
         raise UsageError("--format html shows one batch size; give one, or another format")
-    if arguments.fail_over or arguments.fail_on or arguments.baseline:
+    if arguments.fail_above or arguments.fail_on or arguments.baseline:
         raise UsageError("gates need one batch size; give one --batch-size, or no gate")
     wanted = options.all_options(arguments)
     sizes = wanted.pop("batch_size")
@@ -93,7 +93,7 @@ def _sweep(arguments: argparse.Namespace) -> None:
 
 def _require_devices(arguments: argparse.Namespace) -> None:
     """Raises ``UsageError`` if an option means nothing without devices."""
-    flags = ("max_memory", "reserve", "pin", "pin_type", "keep_together", "fail_over", "baseline")
+    flags = ("max_memory", "reserve", "pin", "pin_type", "keep_together", "fail_above", "baseline")
     for flag in flags:
         if getattr(arguments, flag) and not arguments.devices:
             raise UsageError(f"--{flag.replace('_', '-')} needs --devices, such as 2xA100-40GB")

@@ -48,7 +48,7 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
 
     It takes about the time limit, and once more that for the placements.
     """
-    wanted = replace(workload.wanted, spill="never", order="free", fit="", max_slowdown=None)
+    wanted = replace(workload.wanted, offload="never", order="free", fit="", max_slowdown=None)
     deadline = clock.monotonic() + workload.wanted.time_limit
     best: FittedPlacement | None = None
     tries = list(_relieved(workload))

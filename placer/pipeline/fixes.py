@@ -210,7 +210,7 @@ class _Trials:
             *map(together_request, wanted.keep_together),
             *([GRADIENTS] if wanted.colocate_gradients else []),
             *([HINTS] if wanted.keep_colocation else []),
-            *([NEVER_SPILL] if wanted.spill == "never" else []),
+            *([NEVER_SPILL] if wanted.offload == "never" else []),
         ]
 
     def _without(self, names: Sequence[str]) -> PlacedFix | None:
@@ -230,7 +230,7 @@ class _Trials:
     def _drop(self, wanted: Options, name: str) -> tuple[Options, str]:
         """``wanted`` without one request, and how to ask for that."""
         if name == NEVER_SPILL:
-            return replace(wanted, spill="auto"), "--spill auto"
+            return replace(wanted, offload="auto"), "--offload auto"
         if name.startswith(_DEVICE_STRING) and self.wanted.device_function is not None:
             return replace(wanted, device_function=None), "without the device function"
         if name.startswith(_DEVICE_STRING):

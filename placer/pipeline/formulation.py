@@ -73,7 +73,7 @@ def formulate(workload: Workload) -> Formulation:
         workload.cluster,
         constraints,
         objective=wanted.objective,
-        spill=wanted.spill,
+        spill=wanted.offload,
         assumed=assumed,
     )
     if wanted.objective == "transfer":

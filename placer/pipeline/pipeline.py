@@ -50,7 +50,7 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     read, :class:`ShapeError` when too many shapes stay unknown.
     """
     if options.get("strategy"):  # parts are asked of the accelerators, unless it is said otherwise
-        options = {"spill": NEVER, **options}
+        options = {"offload": NEVER, **options}
     wanted = decide(source, devices, read_options(options))
     if needs_trials(wanted):
         return place_in_parts(source, devices, wanted)
@@ -97,7 +97,7 @@ def _fit_instead(plan: Plan, workload: Workload) -> PlanWarning | None:
     if not find_roles(workload.graph).gradients:
         return None
     message = (
-        "ops are spilled to the host; --fit auto may keep them on the accelerators by rewriting "
+        "ops are offloaded to the CPU; --fit auto may keep them on the accelerators by rewriting "
         "the step: gradients released, tensors computed again (not tried)"
     )
     return PlanWarning(code="fit_instead", message=message, count=1, ops=())

@@ -171,7 +171,7 @@ def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator
         message += f"and to send it what it works on takes {away / speed * 1e3:,.3g} ms"
     else:
         message += "but no placement that keeps the caps and costs less was found"
-    yield "all_on_host", f"{message}; --spill never keeps ops off the host", ()
+    yield "all_on_host", f"{message}; --offload never keeps ops off the host", ()
 
 
 def _assumptions(cluster: Cluster, predicted: PredictedPlacement | None) -> Iterator[Warning_]:

@@ -23,7 +23,7 @@ from placer.strategies.requests import (
     division_of,
     group_alone,
     read_strategy,
-    tower_groups,
+    replica_groups,
     tries_several,
     with_default_parts,
 )
@@ -69,18 +69,18 @@ def _division(source: Any, cluster: Cluster, wanted: Options) -> Division | None
     if wanted.strategy is None:
         return None
     asked = read_strategy(wanted.strategy)
-    stages = _place_tower(source, asked, cluster, wanted) if asked.kind == HYBRID else None
+    stages = _place_replica(source, asked, cluster, wanted) if asked.kind == HYBRID else None
     return division_of(asked, cluster, stages)
 
 
-def _place_tower(
+def _place_replica(
     source: Any, asked: StrategyRequest, cluster: Cluster, wanted: Options
 ) -> Mapping[str, str]:
-    """The placement of one tower of a hybrid on the first group of devices.
+    """The placement of one replica of a hybrid on the first group of devices.
 
     Raises :class:`UsageError` without a batch size, :class:`NoSolutionError` if it does not fit.
     """
-    group = tower_groups(asked, cluster)[0]
+    group = replica_groups(asked, cluster)[0]
     if wanted.batch_size is None:
         raise UsageError(f"--strategy {asked} divides the batch: say how large it is: --batch-size")
     part = replace(wanted, strategy=None, batch_size=-(-wanted.batch_size // (asked.parts or 1)))
@@ -88,8 +88,8 @@ def _place_tower(
     plan = place_workload(read_workload(source, alone, part, needs_shapes=True))
     if not plan.fits:
         raise NoSolutionError(
-            f"--strategy {asked}: one tower of {part.batch_size} examples was not found to fit "
-            f"{', '.join(group)}; fewer towers have more devices each"
+            f"--strategy {asked}: one replica of {part.batch_size} examples was not found to fit "
+            f"{', '.join(group)}; fewer replicas have more devices each"
         )
     return plan.placement
 

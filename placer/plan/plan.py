@@ -14,6 +14,7 @@ from placer.files import rebased, write_text
 from placer.graph.program_source import Bindings, ModelSource
 from placer.graph.rewriting import NO_REWRITING, Rewriting
 from placer.plan.loading_facts import LoadingFacts
+from placer.plan.request import current_names
 from placer.plan.results import Page, interactive
 from placer.plan.rows import (
     GateVerdict,
@@ -200,6 +201,7 @@ class Plan(Page):
         data = _parse(text, source)
         _check_schema(data, source)
         del data["schema"]
+        data["request"] = current_names(data.get("request", {}))
         data["metrics"] = PlanMetrics.read(data["metrics"]).with_sent()
         stages = tuple(SolverStage.read(row) for row in data["solver"].get("stages", ()))
         data["solver"] = SolverAnswer.read({**data["solver"], "stages": stages})

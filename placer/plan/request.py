@@ -45,7 +45,7 @@ class Keywords(TypedDict, total=False):
     follow_links: bool
     max_memory: str | Mapping[int | str, int | str] | None
     reserve: str | None
-    spill: Literal["auto", "never"]
+    offload: Literal["auto", "never"]
     objective: Literal["transfer", "step-time", "throughput"]
     order: Literal["free", "fit", "memory"]
     fit: str
@@ -97,14 +97,14 @@ class Options:
     """Caps by device (a number is a GPU): ``"8GiB"``, or bytes."""
     reserve: str | None = None
     """Memory kept free on each accelerator, such as ``"1GiB+10%"``."""
-    spill: str = "auto"
+    offload: str = "auto"
     """Whether ops may go to the host when the accelerators cannot hold all: ``"never"`` forbids."""
     objective: str = "transfer"
     """The quantity to minimise: bytes sent, ``"step-time"``, or ``"throughput"``."""
     order: str = "free"
     """Control edges: none, where the caps need them (``"fit"``), for low peaks (``"memory"``)."""
     fit: str = ""
-    """The means of making a training step fit, before ops are spilled: some of
+    """The means of making a training step fit, before ops are offloaded: some of
     ``"release,order,recompute,swap"``, or ``"auto"``."""
     max_slowdown: float | str | None = None
     """By how much longer a step may take for that: ``"30%"``, or a share such as 0.3."""
@@ -282,14 +282,27 @@ def read_options(given: Mapping[str, Any]) -> Options:
 
     Raises ``UsageError`` for a name that is none, with the nearest ones, and for wrong values.
     """
+    given = current_names(given)
     require_options(given)
     return Options(**given)
+
+
+def current_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns ``given`` with options and strategies under the names that they have now.
+
+    >>> current_names({"spill": "never", "strategy": "towers:2"})
+    {'offload': 'never', 'strategy': 'replicas:2'}
+    """
+    found = {"offload" if name == "spill" else name: value for name, value in given.items()}
+    if str(found.get("strategy", "")).startswith("towers"):
+        found["strategy"] = found["strategy"].replace("towers", "replicas")
+    return found
 
 
 def require_options(names: Iterable[str]) -> None:
     """Raises ``UsageError`` for a name that is no option, with the nearest ones."""
     known = [item.name for item in fields(Options)]
-    for name in names:
+    for name in current_names(dict.fromkeys(names)):
         if name not in known:
             raise unknown_option(name, known)
 
@@ -331,8 +344,8 @@ def _device_key(key: int | str) -> str:
 def requested_options(request: Mapping[str, Any], **changes: Any) -> Options:
     """The options that :func:`describe_request` described, with ``changes`` of the caller."""
     known = {item.name for item in fields(Options)}.difference(NEVER_KEPT)
-    kept = {key: value for key, value in request.items() if key in known}
-    values = {**kept, **changes}
+    kept = {key: value for key, value in current_names(request).items() if key in known}
+    values = {**kept, **current_names(changes)}
     for key in ("outputs", "keep_together"):
         if key in values:
             values[key] = tuple(values[key])

@@ -189,7 +189,7 @@ class SolverAnswer(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict(Row):
-    """The verdict of the gates (``--fail-over``, ``--fail-on``, ``--baseline``): ``failures`` are
+    """The verdict of the gates (``--fail-above``, ``--fail-on``, ``--baseline``): ``failures`` are
     the reasons why they tripped, in sentences, ``notes`` what else a reader should know."""
 
     passed: bool

@@ -12,7 +12,7 @@ Attributes of a node, all optional:
 - ``group``: nodes with the same one share a device.
 - ``allowed``: the devices that it can run on, a name or several (every accelerator; every device
   where there is none).  ``pin``: those it was asked to run on; a conflict may name the request.
-- ``spillable``: with ``spill="auto"`` it may be on the host too (yes, if its time is known, and
+- ``spillable``: with ``offload="auto"`` it may be on the host too (yes, if its time is known, and
   unless it is pinned or has ``allowed``).
 
 Attributes of an edge, all optional:
@@ -74,7 +74,7 @@ def document_of(
     max_memory: str | Mapping[int | str, int | str] | None = None,
     reserve: str | int | None = None,
     objective: str = "transfer",
-    spill: str = "auto",
+    offload: str = "auto",
 ) -> Document:
     """The document of the problem that ``graph`` poses.
 
@@ -96,7 +96,7 @@ def document_of(
         cluster = (
             devices if isinstance(devices, Cluster) else _cluster(devices, max_memory, reserve)
         )
-        rest = _rest_of_cluster(cluster) | {"objective": objective, "spill": spill}
+        rest = _rest_of_cluster(cluster) | {"objective": objective, "spill": offload}
         names, properties = [device.name for device in cluster.devices], cluster.devices
     host = names[rest["host"]]
     rows = [_node_row(node, graph.nodes[node], names, properties, host) for node in graph]

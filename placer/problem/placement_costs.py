@@ -9,7 +9,7 @@ that op o works on device d, launches left out; t*(o) is the least of them over 
 that law leaves to it: those for which it and all ops of its colocation group have kernels, fed ops
 counted.  Where law leaves none, slower work is nothing.
 
-Pins, device strings, caps, ops kept together and ``--spill`` change none of this: they only take
+Pins, device strings, caps, ops kept together and ``--offload`` change none of this: they only take
 placements away.  So a request more, or a tighter cap, never lowers the least cost.
 """
 

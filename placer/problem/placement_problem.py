@@ -27,7 +27,7 @@ OBJECTIVES = ("transfer", "step-time", "throughput")
 PIN, DEVICE_STRING, TOGETHER = "pin", "device_string", "together"
 REQUEST_KINDS = (PIN, DEVICE_STRING, TOGETHER)
 
-NEVER_SPILL = "--spill never"
+NEVER_SPILL = "--offload never"
 """How a problem with ``spill: "never"`` was asked for, where that is in conflict."""
 
 
@@ -165,7 +165,8 @@ class PlacementProblem:
         max_memory: str | Mapping[int | str, int | str] | None = None,
         reserve: str | int | None = None,
         objective: str = "transfer",
-        spill: str = "auto",
+        offload: str = "auto",
+        spill: str | None = None,  # the earlier name of ``offload``
     ) -> PlacementProblem:
         """The problem that a networkx graph poses: which device for each of its nodes?
 
@@ -186,7 +187,7 @@ class PlacementProblem:
                 max_memory=max_memory,
                 reserve=reserve,
                 objective=objective,
-                spill=spill,
+                offload=spill or offload,
             )
             problem = _from_document(document)
         except (KeyError, ValueError, TypeError, AttributeError) as error:

@@ -167,7 +167,7 @@ class AutoProgram:
         """Places the batch in parts on some of the devices, without spilling; only training steps
         heed ``speeds``, other parts are even."""
         del speeds
-        parts = replace(self.wanted, strategy=str(asked), spill="never")
+        parts = replace(self.wanted, strategy=str(asked), offload="never")
         wanted = decide_strategy(self.devices, parts)
         workload = replace(prepare(self.source, self.devices, wanted), cluster=cluster)
         return self._built(place_workload(workload), workload)
@@ -224,7 +224,7 @@ class TrainingProgram(AutoProgram):
         method = divided_train_step(self.model, division)
         function = trace_step(self.model, self.specs, "train_step", method, values=False)
         objective = "throughput" if asked.kind == PIPELINE else "transfer"
-        wanted = replace(self.wanted, objective=objective, spill="never")
+        wanted = replace(self.wanted, objective=objective, offload="never")
         workload = replace(prepare(function, self.devices, wanted), cluster=cluster)
         plan = place_workload(workload)
         model = plan.model.copy()

@@ -31,7 +31,7 @@ from placer.strategies.requests import (
     MOST_PARTS,
     PIECES_PER_STAGE,
     PIPELINE,
-    TOWERS,
+    REPLICAS,
     StrategyRequest,
     equal_groups,
     group_alone,
@@ -128,7 +128,7 @@ class Ways:
             changes="control edges that keep memory low",
             least_seconds=self.whole.step_seconds,
             limit=_ON_ONE,
-            build=lambda: self.program.place(alone, order="fit", spill="never"),
+            build=lambda: self.program.place(alone, order="fit", offload="never"),
         )
         if self.program.trains:
             yield Way(
@@ -159,11 +159,11 @@ class Ways:
     def _placed(self) -> Built:
         """The shortest step; the least transfer where no such placement is found to fit."""
         # what fits one accelerator needs no host, and its limit does not count one
-        spill = "never" if self.whole.fits else self.program.wanted.spill
-        found = self.program.place(self.cluster, objective="step-time", spill=spill)
+        offload = "never" if self.whole.fits else self.program.wanted.offload
+        found = self.program.place(self.cluster, objective="step-time", offload=offload)
         if found.fits:
             return found
-        return self.program.place(self.cluster, objective="transfer", spill=spill)
+        return self.program.place(self.cluster, objective="transfer", offload=offload)
 
     def _micro_batches(self, size: int) -> Way:
         return Way(
@@ -198,9 +198,9 @@ class Ways:
         )
 
     def _on_several(self, size: int, count: int) -> Iterator[Way]:
-        yield self._divided(TOWERS, count, "parts of the batch side by side")
+        yield self._divided(REPLICAS, count, "parts of the batch side by side")
         if self.program.task == "training":
-            yield self._divided(ALL_REDUCE, count, "towers with their own variables")
+            yield self._divided(ALL_REDUCE, count, "replicas with their own variables")
         pieces = min(PIECES_PER_STAGE * count, size)
         if not self.latency and pieces > count:
             way = self._divided(PIPELINE, pieces, "pieces of the batch through stages")
@@ -210,13 +210,15 @@ class Ways:
                 build=lambda: self._pipeline(pieces, count, size),
                 tighter=lambda: self._least_in_pieces(fewest),
             )
-        for towers in equal_groups(count):
-            yield self._divided(HYBRID, towers, "towers of several devices")
+        for replicas in equal_groups(count):
+            yield self._divided(HYBRID, replicas, "replicas of several devices")
 
     def _divided(self, kind: str, parts: int, changes: str) -> Way:
         asked = StrategyRequest(kind=kind, parts=parts)
         uneven = (
-            kind in (TOWERS, ALL_REDUCE) and len(self.alone) > 1 and self.program.task == "training"
+            kind in (REPLICAS, ALL_REDUCE)
+            and len(self.alone) > 1
+            and self.program.task == "training"
         )
         return Way(
             name=str(asked),
@@ -281,7 +283,7 @@ class Ways:
         least = max(1, size // parts) if asked.kind == PIPELINE else math.ceil(size / parts)
         piece = self.program.whole(least)
         works = [_work_of_part(built, piece, kind) for kind, built in self.alone.items()]
-        if asked.kind in (TOWERS, ALL_REDUCE):
+        if asked.kind in (REPLICAS, ALL_REDUCE):
             return max(sum(part.values()) for part, _ in works)
         part, rest = (_least_sum(loads) for loads in zip(*works, strict=True))
         return (parts * part + (0.0 if asked.kind == HYBRID else rest)) / count

@@ -14,7 +14,7 @@ from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.pipeline import report as report_model
 from placer.pipeline.workload import UNKNOWN_SHARE, read_cluster
 from placer.plan.report import Report
-from placer.plan.request import AUTO, NEVER, Keywords, read_options, takes_options
+from placer.plan.request import AUTO, NEVER, Keywords, current_names, read_options, takes_options
 from placer.plan.results import Summarised
 
 MAX_TRIALS = 10
@@ -83,20 +83,20 @@ def sweep(
 
     Without ``devices`` that is the one whose required memory fits the reference device; with them,
     the one that has a placement on the accelerators: nothing is offloaded to the host unless that
-    is asked for (``spill="auto"``).  ``options`` and errors as for
+    is asked for (``offload="auto"``).  ``options`` and errors as for
     :func:`placer.pipeline.pipeline.report`.
     """
     _require_open_batches(sorted(set(batch_sizes)), options)
-    options = {"spill": NEVER, **options}
-    trials = _Trials(source, devices, options)
+    asked: dict[str, Any] = {"offload": NEVER, **current_names(options)}
+    trials = _Trials(source, devices, asked)
     rows = [trials.row(size) for size in sorted(set(batch_sizes))]
     warnings = trials.reports[0].warnings
     is_bound = UNBOUND_BATCH not in dict(warnings)
     decided = is_bound and all(row.fits is not None for row in rows)
     fitting, failing = _largest(trials, rows, max_trials if decided else 0)
     offloaded = None
-    if devices and failing is not None and fitting is None and options["spill"] == NEVER:
-        offloading = _Trials(source, devices, {**options, "spill": AUTO})
+    if devices and failing is not None and fitting is None and asked["offload"] == NEVER:
+        offloading = _Trials(source, devices, {**asked, "offload": AUTO})
         sizes = (row.batch_size for row in reversed(rows))
         offloaded = next((size for size in sizes if offloading.row(size).fits), None)
     return Sweep(
@@ -107,7 +107,7 @@ def sweep(
         smallest_failing=failing,
         warnings=warnings,
         is_bound=is_bound,
-        spill=options["spill"],
+        spill=asked["offload"],
         offloaded_fitting=offloaded,
         reports=tuple(trials.reports),
     )

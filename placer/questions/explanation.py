@@ -217,7 +217,7 @@ def _moves(
 ) -> Iterator[Move]:
     """The group on each other device, with what that would cost."""
     now = plan.placement[members[0]]
-    opened = open_cpus(workload.cluster) if workload.wanted.spill == "auto" else ()
+    opened = open_cpus(workload.cluster) if workload.wanted.offload == "auto" else ()
     before: Metrics | None = None
     for device in workload.cluster.devices:
         if device.name == now:
@@ -268,7 +268,7 @@ def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> s
             return f"{member}: {restriction.reason}" if len(members) > 1 else restriction.reason
     return (
         "it has a GPU kernel, and is on a CPU only where it is pinned there, or where it has a CPU "
-        "kernel and --spill auto lets it"
+        "kernel and --offload auto lets it"
     )
 
 

@@ -51,15 +51,15 @@ def fewest_pieces(
     ``build`` gives the program for a number of pieces, such as ``lambda n: micro_batches(loss, n,
     optimizer=optimizer).get_concrete_function(*specs)``; ``options`` as for
     :func:`placer.pipeline.pipeline.place`, but that nothing is offloaded to the host unless that is
-    asked for (``spill="auto"``).  More pieces are taken to need no more memory.
+    asked for (``offload="auto"``).  More pieces are taken to need no more memory.
 
     Raises :class:`NoSolutionError` if even ``most`` pieces were not found to fit.
     """
-    wanted = read_options({"spill": NEVER, **options})
+    wanted = read_options({"offload": NEVER, **options})
     return fewest_parts(
         lambda pieces: place_without_advice(build(pieces), devices, wanted),
         most,
         devices=str(devices),
         advice="add devices, raise a limit, or allow more pieces (most=) or offloading "
-        '(spill="auto", not tried)',
+        '(offload="auto", not tried)',
     )

@@ -1,4 +1,4 @@
-"""Gradients of towers joined by TensorFlow's collectives, every tower ending up with their sum.
+"""Gradients of replicas joined by TensorFlow's collectives, every replica ending up with their sum.
 
 TensorFlow runs the collective as a ring (``RingReducer`` of
 ``tensorflow/core/common_runtime/ring_reducer.cc``, NCCL between GPUs): in 2 (n - 1) rounds each of
@@ -33,17 +33,17 @@ TIMEOUT_SECONDS = 300.0
 
 _REDUCED = (tf.bfloat16, tf.float16, tf.float32, tf.float64)
 
-Tower = Callable[[], AbstractContextManager[Any]]
-"""In which the ops of one tower are made."""
+Replica = Callable[[], AbstractContextManager[Any]]
+"""In which the ops of one replica are made."""
 
 
 def all_reduce(
     parts: Sequence[Pairs],
     weights: Sequence[Any],
-    towers: Sequence[Tower],
+    replicas: Sequence[Replica],
     names: Sequence[str],
 ) -> list[Pairs]:
-    """For every tower its (variable, gradient) pairs with the sum over ``parts`` of weight x
+    """For every replica its (variable, gradient) pairs with the sum over ``parts`` of weight x
     gradient.
 
     ``parts`` have the same variables; what has no gradient is left out.  ``names`` are those of the
@@ -53,20 +53,20 @@ def all_reduce(
     packs = _packs(parts[0])
     group_key = _key(*names)
     found = []
-    for pairs, weight, tower in zip(parts, weights, towers, strict=True):
-        with tower():
-            found.append(_one_tower(pairs, weight, packs, names, group_key))
+    for pairs, weight, replica in zip(parts, weights, replicas, strict=True):
+        with replica():
+            found.append(_one_replica(pairs, weight, packs, names, group_key))
     return found
 
 
-def _one_tower(
+def _one_replica(
     pairs: Pairs,
     weight: Any,
     packs: Sequence[Sequence[int]],
     names: Sequence[str],
     group_key: int,
 ) -> Pairs:
-    """Returns the sums for one tower; all towers run their collectives in one order."""
+    """Returns the sums for one replica; all replicas run their collectives in one order."""
     summed, before = Pairs(), list[Any]()
     for number, pack in enumerate(packs):
         values = [pairs[index][1] for index in pack]
@@ -133,14 +133,14 @@ def _require_reducible(variable: Any, gradient: Any) -> None:
     name = getattr(variable, "path", variable.name)
     if isinstance(gradient, tf.IndexedSlices):
         raise UsageError(
-            f"the gradient of {name} is sparse (tf.IndexedSlices): its rows differ from tower to "
-            "tower, and an all-reduce adds up what is alike; use towers"
+            f"the gradient of {name} is sparse (tf.IndexedSlices): its rows differ from replica to "
+            "replica, and an all-reduce adds up what is alike; use replicas"
         )
     if gradient.dtype not in _REDUCED:
         kinds = ", ".join(dtype.name for dtype in _REDUCED)
         raise UsageError(
             f"the gradient of {name} is {gradient.dtype.name}; an all-reduce takes {kinds}; use "
-            "towers"
+            "replicas"
         )
 
 

@@ -1,9 +1,9 @@
-"""A Keras training step in towers that have the variables themselves: one replica per device.
+"""A Keras training step in replicas that have their own variables, one replica per device.
 
-Every tower reads its own replica of weights and optimizer slots; the gradients are joined by an
-all-reduce, and every tower runs the optimizer on what comes out of it, which is the same for all.
+Every replica reads its own copy of weights and optimizer slots; the gradients are joined by an
+all-reduce, and every replica runs the optimizer on what comes out of it, which is the same for all.
 So the replicas stay alike, and no weight travels.  What a step writes besides (metrics, statistics
-of batch normalisation, states of random layers) stays one variable, as it is of other towers.
+of batch normalisation, states of random layers) stays one variable, as it is of other replicas.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from placer.strategies.gradients import Pairs
 from placer.strategies.keras_steps import KerasStep
 from placer.strategies.parts import HOST, variables_free
 from placer.strategies.pieces import in_pieces
+from placer.strategies.replicas import in_replica, known_groups, parts_of, side_by_side
 from placer.strategies.requests import TrainingDivision
-from placer.strategies.towers import in_tower, known_groups, parts_of, side_by_side
 
 
 def divided_train_step(model: Any, division: TrainingDivision) -> Callable[[Any], Any]:
@@ -34,24 +34,24 @@ def divided_train_step(model: Any, division: TrainingDivision) -> Callable[[Any]
     if division.replicated:
         return ReplicatedKerasStep(model, division)
     step = KerasStep(model)
-    if division.towers:
-        groups = [list(group) for group in division.towers]
+    if division.replicas:
+        groups = [list(group) for group in division.replicas]
         return side_by_side(step, groups, speeds=division.speeds)
     return in_pieces(step, division.pieces, division.in_flight)
 
 
 class ReplicatedKerasStep(KerasStep):
-    """The whole step of a Keras model in towers that have the variables themselves, as it is
+    """The whole step of a Keras model in replicas with their own variables, as it is
     traced; errors as for :func:`divided_train_step`."""
 
     def __init__(self, model: Any, division: TrainingDivision) -> None:
         super().__init__(model)
-        self._groups = known_groups([list(group) for group in division.towers])
+        self._groups = known_groups([list(group) for group in division.replicas])
         self._speeds = division.speeds
-        self._towers: list[dict[int, Any]] = []
+        self._replicas: list[dict[int, Any]] = []
 
     def __call__(self, *batch: Any) -> Any:
-        """The logs of the whole batch, once every tower has updated its variables."""
+        """The logs of the whole batch, once every replica has updated its variables."""
         graph, groups = tf.compat.v1.get_default_graph(), self._groups
         with variables_free():
             own = [
@@ -63,16 +63,16 @@ class ReplicatedKerasStep(KerasStep):
             outputs, gradients = list[Any](), list[Pairs]()
             # forward and backward
             for number, part in enumerate(parts):
-                with self._tower(number):
+                with self._replica(number):
                     _, output, pairs = self.backward(part)
                 outputs.append(output)
                 gradients.append(pairs)
             # one sum for all, and the same update in each
-            scopes = [partial(in_tower, group) for group in groups]
+            scopes = [partial(in_replica, group) for group in groups]
             names = [name for group in groups for name in group]
             summed = all_reduce(gradients, self.shares(weights), scopes, names)
             for number, pairs in enumerate(summed):
-                with self._tower(number):
+                with self._replica(number):
                     self.apply(pairs)
             with tf.device(HOST):
                 return self.logs(outputs, weights)
@@ -87,32 +87,32 @@ class ReplicatedKerasStep(KerasStep):
 
     @property
     def replicas(self) -> list[tuple[Any, Any]]:
-        """The variables of the towers but the first: (the model's Keras variable, a variable
+        """The variables of the replicas but the first: (the model's Keras variable, a variable
         without a value, which whoever runs the step gives it); the optimizer has to be built."""
         kept = _replicated(self.model)
-        if not self._towers:
-            self._towers = [
+        if not self._replicas:
+            self._replicas = [
                 {id(variable): _empty_like(variable, number) for variable in kept}
                 for number in range(1, len(self._groups))
             ]
-        return [(variable, known[id(variable)]) for known in self._towers for variable in kept]
+        return [(variable, known[id(variable)]) for known in self._replicas for variable in kept]
 
     def _handles(self) -> list[Any]:
-        """The handles of all replicas, those of the first tower first."""
+        """The handles of all replicas, those of the first replica first."""
         known = [variable._value.handle for variable in _replicated(self.model)]
         return known + [replica.handle for _, replica in self.replicas]
 
     @contextmanager
-    def _tower(self, number: int) -> Iterator[None]:
-        """The model with the variables of one tower, on its device."""
+    def _replica(self, number: int) -> Iterator[None]:
+        """The model with the variables of one replica, on its device."""
         kept = _replicated(self.model)
         before = [variable._value for variable in kept]
         try:
             for variable in kept if number else ():
-                replica = self._towers[number - 1][id(variable)]
+                replica = self._replicas[number - 1][id(variable)]
                 replica._unique_id = variable._value._unique_id  # by which optimizers know slots
                 variable._value = replica
-            with in_tower(self._groups[number]):
+            with in_replica(self._groups[number]):
                 yield
         finally:
             for variable, value in zip(kept, before, strict=True):
@@ -120,7 +120,7 @@ class ReplicatedKerasStep(KerasStep):
 
 
 def _replicated(model: Any) -> list[Any]:
-    """The variables of which every tower has its own: weights, frozen ones too, and all that the
+    """The variables of which every replica has its own: weights, frozen ones too, and all that the
     optimizer keeps."""
     layers = model._flatten_layers()
     found = [variable for layer in layers for variable in layer._trainable_variables]

@@ -1,4 +1,4 @@
-"""A Keras model's own training step in parts: towers side by side, or pieces in turn.
+"""A Keras model's own training step in parts: replicas side by side, or pieces in turn.
 
 Every part runs ``model.train_step`` on its examples, whatever that does, but for the optimizer:
 what a part would apply is recorded, the gradients are averaged, weighted by examples, and applied

@@ -1,4 +1,4 @@
-"""Code that towers and micro-batches share: one part of a batch run forward and backward, and what
+"""Code that replicas and micro-batches share: a part of a batch run forward and backward, and what
 the parts give made one again."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Clip = Callable[[list[Any]], list[Any]] | None
 
 class DividedStep:
     """A step in parts: what each part runs, and how the parts become one step again; see
-    :func:`placer.strategies.towers.data_parallel`.  Raises :class:`UsageError` for an unknown
+    :func:`placer.strategies.replicas.data_parallel`.  Raises :class:`UsageError` for an unknown
     word."""
 
     def __init__(
@@ -146,7 +146,7 @@ def _combined(how: str, values: Sequence[Any], weights: Sequence[Any]) -> Any:
 def variables_free(own: Sequence[Any] = ()) -> Iterator[None]:
     """Ops that hold or touch a variable ask for no device: it goes where the plan puts it.
 
-    What touches none but its tower's ``own`` ones (captured handles) stays in the tower.
+    What touches none but its replica's ``own`` ones (captured handles) stays in the replica.
     """
     known = {id(handle) for handle in own}
 

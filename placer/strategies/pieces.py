@@ -36,9 +36,9 @@ def micro_batches(
     """A ``tf.function`` that runs ``function`` on ``pieces`` parts of the batch, ``in_flight`` of
     them at a time.
 
-    Other arguments as for :func:`~placer.strategies.towers.data_parallel`.  Outputs and updates are
-    those of the whole batch, but for the order in which sums are taken, for batch statistics, and
-    for random ops.  The gradients that are kept between the pieces are those of the variables.
+    Other arguments as for :func:`~placer.strategies.replicas.data_parallel`.  Outputs and updates
+    are those of the whole batch, but for the order in which sums are taken, for batch statistics,
+    and for random ops.  The gradients that are kept between the pieces are those of the variables.
 
     Raises :class:`UsageError` for less than one piece, an unknown word, or a batch that is known to
     be smaller than the number of pieces (``tf.errors.InvalidArgumentError`` if that shows when the

@@ -3,10 +3,10 @@ devices, and which number of parts is best.  Parts that take turns are also call
 
 - ``micro-batches:N``: N parts one after the other; ``micro-batches`` alone, or ``:auto``, as few as
   fit the caps.
-- ``towers:N``: N parts side by side, each on an accelerator of its own (by default on all).
+- ``replicas:N``: N parts side by side, each on an accelerator of its own (by default on all).
 - ``pipeline:N``: the layers in stages on all accelerators, N parts through them, one more in flight
   than there are stages, as one is under way between two (by default four parts per stage).
-- ``hybrid:R``: R towers, each on as many accelerators as there are for it (by default what is
+- ``hybrid:R``: R replicas, each on as many accelerators as there are for it (by default what is
   predicted to be fastest).
 """
 
@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 
 from cost_models.devices import Cluster
 from placer.errors import NoSolutionError, UsageError
-from placer.extraction.division.division import TOWER, Division
+from placer.extraction.division.division import REPLICA, Division
 from placer.graph.program_source import TrainingDivisionFacts
 from placer.plan.plan import Plan
 
-MICRO_BATCHES, TOWERS, PIPELINE, HYBRID = "micro-batches", "towers", "pipeline", "hybrid"
-KINDS = (MICRO_BATCHES, TOWERS, PIPELINE, HYBRID)
+MICRO_BATCHES, REPLICAS, PIPELINE, HYBRID = "micro-batches", "replicas", "pipeline", "hybrid"
+KINDS = (MICRO_BATCHES, REPLICAS, PIPELINE, HYBRID)
 ALL_REDUCE = "all-reduce"
-"""Towers with their own variables, of training steps that are traced; ``place`` has none."""
+"""Replicas with their own variables, of training steps that are traced; ``place`` has none."""
 
 AUTO = "auto"
 MOST_PARTS = 64
@@ -47,12 +47,12 @@ class StrategyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingDivision:
-    """How a training step is divided: towers on groups of devices, with parts of the batch in
+    """How a training step is divided: replicas on groups of devices, with parts of the batch in
     proportion to ``speeds`` (as even as can be without), or ``pieces``, ``in_flight`` at a time.
-    ``replicated`` towers have their own variables.  With ``is_exact`` false the parts have batch
+    ``replicated`` replicas have their own variables.  With ``is_exact`` false the parts have batch
     statistics of their own."""
 
-    towers: tuple[tuple[str, ...], ...] = ()
+    replicas: tuple[tuple[str, ...], ...] = ()
     speeds: tuple[float, ...] | None = None
     pieces: int = 1
     in_flight: int = 1
@@ -62,12 +62,12 @@ class TrainingDivision:
     @property
     def parts(self) -> int:
         """Parts of the batch."""
-        return len(self.towers) or self.pieces
+        return len(self.replicas) or self.pieces
 
     def as_json(self) -> TrainingDivisionFacts:
         """Returns what a plan keeps."""
         return {
-            "towers": [list(group) for group in self.towers],
+            "towers": [list(group) for group in self.replicas],
             "speeds": None if self.speeds is None else list(self.speeds),
             "pieces": self.pieces,
             "in_flight": self.in_flight,
@@ -82,7 +82,7 @@ def planned_training(plan: Plan) -> TrainingDivision | None:
     if found is None:
         return None
     return TrainingDivision(
-        towers=tuple(tuple(group) for group in found["towers"]),
+        replicas=tuple(tuple(group) for group in found["towers"]),
         speeds=None if found["speeds"] is None else tuple(found["speeds"]),
         pieces=found["pieces"],
         in_flight=found["in_flight"],
@@ -95,27 +95,27 @@ def training_division(
     asked: StrategyRequest, cluster: Cluster, speeds: tuple[float, ...] | None = None
 ) -> TrainingDivision:
     """How ``asked``, which names a number of parts, divides a training step."""
-    if asked.kind in (TOWERS, HYBRID, ALL_REDUCE):
-        groups = tuple(tuple(group) for group in tower_groups(asked, cluster))
+    if asked.kind in (REPLICAS, HYBRID, ALL_REDUCE):
+        groups = tuple(tuple(group) for group in replica_groups(asked, cluster))
         replicated = asked.kind == ALL_REDUCE
-        return TrainingDivision(towers=groups, speeds=speeds, replicated=replicated)
+        return TrainingDivision(replicas=groups, speeds=speeds, replicated=replicated)
     in_flight = len(cluster.workers) + 1 if asked.kind == PIPELINE else 1
     return TrainingDivision(pieces=asked.parts or 1, in_flight=in_flight)
 
 
 def read_strategy(text: str) -> StrategyRequest:
     """The strategy called ``text``.  Raises :class:`UsageError` saying what there is."""
-    kind, colon, count = text.partition(":")
+    kind, colon, count = text.replace("towers", REPLICAS).partition(":")
     automatic = not colon or (kind == MICRO_BATCHES and count == AUTO)
     if kind == ALL_REDUCE:
         raise UsageError(
-            f"--strategy {text}: towers that join their gradients by an all-reduce are built from "
-            "a Keras training step, by placer.auto(model, devices); a file has no such step"
+            f"--strategy {text}: replicas that join their gradients by an all-reduce are built "
+            "from a Keras training step, by placer.auto(model, devices); a file has no such step"
         )
     if kind not in KINDS or not (automatic or (count.isdecimal() and int(count) > 0)):
         raise UsageError(
-            f"--strategy {text}: there are micro-batches:N (or :auto), towers:N, pipeline:N and "
-            "hybrid:N, N being how many parts the batch is run in; towers, pipeline and hybrid "
+            f"--strategy {text}: there are micro-batches:N (or :auto), replicas:N, pipeline:N and "
+            "hybrid:N, N being how many parts the batch is run in; replicas, pipeline and hybrid "
             "do without one"
         )
     return StrategyRequest(kind=kind, parts=None if automatic else int(count))
@@ -146,7 +146,7 @@ def choose_plan(
     if asked.kind == MICRO_BATCHES:
         most = min(examples or MOST_PARTS, MOST_PARTS)
         return fewest_parts(lambda parts: attempt(f"{MICRO_BATCHES}:{parts}"), most)[1]
-    plans = [attempt(f"{HYBRID}:{parts}") for parts in hybrid_towers(len(cluster.workers))]
+    plans = [attempt(f"{HYBRID}:{parts}") for parts in hybrid_replicas(len(cluster.workers))]
     return min(plans, key=lambda plan: (not plan.fits, _step_seconds(plan)))
 
 
@@ -164,7 +164,7 @@ def fewest_parts(
     attempt: Callable[[int], Plan],
     most: int = MOST_PARTS,
     devices: str = "the devices",
-    advice: str = "add devices, raise a limit, or allow offloading with --spill auto (not tried)",
+    advice: str = "add devices, raise a limit, or allow offloading with --offload auto (not tried)",
 ) -> tuple[int, Plan]:
     """The fewest parts whose plan fits, and that plan; more parts are taken to need no more memory.
 
@@ -195,28 +195,28 @@ def equal_groups(accelerators: int) -> list[int]:
     return [n for n in range(2, accelerators // 2 + 1) if accelerators % n == 0]
 
 
-def hybrid_towers(accelerators: int) -> list[int]:
-    """The numbers of towers of equal groups of two accelerators or more.
+def hybrid_replicas(accelerators: int) -> list[int]:
+    """The numbers of replicas of equal groups of two accelerators or more.
 
     Raises :class:`UsageError` if there are none.
     """
     found = equal_groups(accelerators)
     if not found:
         raise UsageError(
-            f"--strategy hybrid needs groups of equally many accelerators, two towers on two each "
-            f"or more; --devices has {accelerators}: name four, or use --strategy towers"
+            "--strategy hybrid needs groups of equally many accelerators, two replicas on two each "
+            f"or more; --devices has {accelerators}: name four, or use --strategy replicas"
         )
     return found
 
 
-def tower_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
-    """The accelerators of each tower of a ``towers`` or ``hybrid`` strategy.
+def replica_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
+    """The accelerators of each replica of a ``replicas`` or ``hybrid`` strategy.
 
     Raises :class:`UsageError` if there are not as many.
     """
     names, parts = cluster.workers, asked.parts or 0
-    if asked.kind == HYBRID and parts not in hybrid_towers(len(names)):
-        known = ", ".join(f"hybrid:{number}" for number in hybrid_towers(len(names)))
+    if asked.kind == HYBRID and parts not in hybrid_replicas(len(names)):
+        known = ", ".join(f"hybrid:{number}" for number in hybrid_replicas(len(names)))
         raise UsageError(
             f"--strategy {asked}: {len(names)} accelerators make no {parts} groups of two or more; "
             f"there is {known}"
@@ -224,7 +224,7 @@ def tower_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
     if parts < 2 or parts > len(names):
         needed = f"{parts} accelerators" if parts > 1 else "two accelerators or more"
         raise UsageError(
-            f"--strategy {asked} needs {needed}, one for each tower; --devices has {len(names)}: "
+            f"--strategy {asked} needs {needed}, one for each replica; --devices has {len(names)}: "
             f"name more, or use --strategy micro-batches"
         )
     size = len(names) // parts if asked.kind == HYBRID else 1
@@ -245,14 +245,14 @@ def division_of(
     ``stages`` is the placement of one part on the first of the groups of a hybrid.
     """
     accelerators, parts = cluster.workers, asked.parts or 1
-    if asked.kind in (TOWERS, HYBRID):
-        groups = tower_groups(asked, cluster)
+    if asked.kind in (REPLICAS, HYBRID):
+        groups = replica_groups(asked, cluster)
         if stages is None:
             maps: list[Mapping[str, str]] = [{"": group[0]} for group in groups]
         else:
             moved = [dict(zip(groups[0], group, strict=True)) for group in groups]
             maps = [{op: to.get(name, name) for op, name in stages.items()} for to in moved]
-        return Division(parts=parts, scope=TOWER, devices=tuple(maps))
+        return Division(parts=parts, scope=REPLICA, devices=tuple(maps))
     if asked.kind == PIPELINE and len(accelerators) < 2:
         raise UsageError(
             f"--strategy {asked} needs two accelerators or more, one for each stage; --devices has "

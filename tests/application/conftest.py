@@ -1,5 +1,5 @@
 """Four logical CPU devices for the whole run, before TensorFlow starts."""
 
-from placer.application.devices.device_mapping import rehearsal_devices
+from placer.application.devices.device_mapping import cpu_devices
 
-rehearsal_devices(3)
+cpu_devices(3)

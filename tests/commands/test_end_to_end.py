@@ -19,7 +19,7 @@ from placer.pipeline.workload import require_known_shapes
 from placer.plan.plan import Plan
 from placer.plan.schemas import load_schema
 
-CAPS = ["--devices", "2xGPU", "--max-memory", "GPU:*=300KiB", "--spill", "never"]
+CAPS = ["--devices", "2xGPU", "--max-memory", "GPU:*=300KiB", "--offload", "never"]
 BATCH = ["--batch-size", "8"]
 
 
@@ -121,7 +121,7 @@ def test_what_is_applied_is_what_runs(saved_model, plan_path, tmp_path, capsys):
 def test_caps_that_nothing_fits_exit_5_with_the_reason(saved_model, tmp_path, capsys):
     """Without spilling, 100 KiB a GPU is proven too little, and the plan says what would fit."""
     path = tmp_path / "plan.json"
-    caps = ["--devices", "2xGPU", "--max-memory", "GPU:*=100KiB", "--spill", "never"]
+    caps = ["--devices", "2xGPU", "--max-memory", "GPU:*=100KiB", "--offload", "never"]
     assert main(["place", str(saved_model), *BATCH, *caps, "-o", str(path)]) == 5
     assert "Why nothing fits" in capsys.readouterr().out
     plan = Plan.load(path)

@@ -17,7 +17,7 @@ def plan_path(saved_model, tmp_path_factory) -> Path:
     """The plan of the model of three layers, divided over two GPUs."""
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     caps = ["--devices", "2xGPU", "--max-memory", "GPU:*=300KiB", "--batch-size", "8"]
-    caps += ["--spill", "never"]
+    caps += ["--offload", "never"]
     assert main(["place", str(saved_model), *caps, "-o", str(path), "-q"]) == 0
     return path
 

@@ -81,7 +81,7 @@ def test_an_unchanged_model_passes_whatever_the_search_found(saved_model, tmp_pa
     baseline, other = tmp_path / "baseline.json", tmp_path / "other.json"
     place = ["place", str(saved_model), "--devices", "2xGPU:2MiB", "--batch-size", "8"]
     assert main([*place, "--pin", "*=GPU:1", "-o", str(baseline), "-q"]) == 0
-    apart = ["--pin", "*layer_1*=GPU:0", "--baseline", str(baseline), "--fail-over", "+5%"]
+    apart = ["--pin", "*layer_1*=GPU:0", "--baseline", str(baseline), "--fail-above", "+5%"]
     capsys.readouterr()
     pinned = ["--pin", "*layer_2*=GPU:1", "--format", "json"]
     assert main([*place, *apart, *pinned, "-o", str(other)]) == 0
@@ -96,13 +96,13 @@ def test_an_unchanged_model_passes_whatever_the_search_found(saved_model, tmp_pa
 def test_the_verdict_is_in_the_markdown_and_in_the_json(saved_model, tmp_path, capsys):
     """Passed and failed, of a plan and of a report; a plan without gates has none."""
     place = ["place", str(saved_model), "--devices", "2xGPU:300KiB", "--batch-size", "8"]
-    place += ["--spill", "never"]
-    assert main([*place, "--fail-over", "GPU:*=299KiB", "--format", "markdown"]) == 0
+    place += ["--offload", "never"]
+    assert main([*place, "--fail-above", "GPU:*=299KiB", "--format", "markdown"]) == 0
     assert "### Gate\n\n- **verdict**: passed\n" in capsys.readouterr().out
-    assert main([*place, "--fail-over", "GPU:*=10KiB", "--format", "markdown"]) == 7
+    assert main([*place, "--fail-above", "GPU:*=10KiB", "--format", "markdown"]) == 7
     shown = capsys.readouterr().out
     assert "- **verdict**: failed\n- **why**: GPU:0 requires" in shown
-    assert main([*place, "--fail-over", "GPU:*=10KiB", "--format", "json"]) == 7
+    assert main([*place, "--fail-above", "GPU:*=10KiB", "--format", "json"]) == 7
     assert json.loads(capsys.readouterr().out)["gate"]["passed"] is False
     assert main([*place, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["gate"] is None

@@ -34,7 +34,7 @@ OPTIONAL = {"pynvml", "sitecustomize", "usercustomize"}
 CAPS = ("--batch-size", "8", "--devices", "2xGPU", "--max-memory", "GPU:*=300KiB")
 LITTLE = (*CAPS, "--work-limit", "1")
 ROOMY = ("--batch-size", "8", "--devices", "2xGPU:1GiB", "--work-limit", "1")
-NOTHING_FITS = (*CAPS[:-1], "GPU:*=100KiB", "--spill", "never", "--time-limit", "1")
+NOTHING_FITS = (*CAPS[:-1], "GPU:*=100KiB", "--offload", "never", "--time-limit", "1")
 
 COMMANDS = (
     ("report MODEL --format html -o report.html", *CAPS),

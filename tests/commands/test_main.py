@@ -11,10 +11,12 @@ from dataclasses import replace
 import pytest
 from plans_by_hand import MIB, device_row, infeasible_plan, small_plan, small_report
 
+import placer
 from placer import errors
 from placer.__main__ import main
 from placer.commands.parser import EXAMPLES, build_parser
 from placer.plan.plan import Plan
+from placer.plan.request import read_options
 from placer.plan.rows import PlanWarning
 
 _COSTS = '{"schema": "placer.costs/1", "device_type": "CPU", "ops": %s}'
@@ -147,9 +149,9 @@ def test_an_error_does_not_speak_to_the_terminal(pipeline, capsys):
         (["place", "model", "--devices", "2xT4", "--objective", "speed"], "'transfer'"),
         (["report", "model", "--max-memory", "GPU:0=1GiB"], "--max-memory needs --devices"),
         (["report", "model", "--fail-on", "fallback"], "--fail-on fallback needs --devices"),
-        (["place", "m", "--devices", "2xT4", "--fail-over", "GPU:2=1GiB"], "GPU:0, GPU:1, CPU:0"),
-        (["place", "m", "--devices", "2xT4", "--fail-over", "GPU:0"], "write GPU:0=9GiB"),
-        (["place", "m", "--devices", "2xNope", "--fail-over", "GPU:0=1GiB"], "unknown device"),
+        (["place", "m", "--devices", "2xT4", "--fail-above", "GPU:2=1GiB"], "GPU:0, GPU:1, CPU:0"),
+        (["place", "m", "--devices", "2xT4", "--fail-above", "GPU:0"], "write GPU:0=9GiB"),
+        (["place", "m", "--devices", "2xNope", "--fail-above", "GPU:0=1GiB"], "unknown device"),
     ],
 )
 def test_wrong_usage_exits_2_before_any_work(pipeline, capsys, argv, message):
@@ -195,7 +197,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
     """Every option arrives under the pipeline's name for it."""
     argv = "place model --devices 2xT4 --tag-set serve --signature s --outputs a,b:1 -q"
     argv += " --batch-size 8 --shape x:32x128 --shape y:: --max-memory GPU:0=1GiB"
-    argv += " --max-memory CPU:0=2GiB --reserve 1GiB+10% --spill never --pin a=b=GPU:1"
+    argv += " --max-memory CPU:0=2GiB --reserve 1GiB+10% --offload never --pin a=b=GPU:1"
     argv += " --pin-type Hash*=CPU:0 --keep-together enc/* --clear-devices --colocate-gradients"
     argv += " --keep-colocation --fit recompute --max-slowdown 30%"
     argv += " --split-tables users=4,items=2"
@@ -220,7 +222,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         "red_zones": None,
         "max_memory": "GPU:0=1GiB,CPU:0=2GiB",
         "reserve": "1GiB+10%",
-        "spill": "never",
+        "offload": "never",
         "objective": "transfer",
         "pins": {"a=b": "GPU:1"},
         "pin_types": {"Hash*": "CPU:0"},
@@ -310,14 +312,27 @@ def test_no_placement_in_time_exits_6(pipeline, capsys):
 @pytest.mark.parametrize(
     ("limit", "code"), [("GPU:1=90MiB", 0), ("GPU:1=89MiB", 7), ("1=89MiB", 7), ("GPU:*=89MiB", 7)]
 )
-def test_fail_over_is_a_gate_on_the_required_memory(pipeline, capsys, limit, code):
+def test_fail_above_is_a_gate_on_the_required_memory(pipeline, capsys, limit, code):
     """90 MiB pass a limit of 90 MiB and trip one of 89 MiB, after the summary."""
-    argv = ["place", "model", "--devices", "2xT4", "--fail-over", limit]
+    argv = ["place", "model", "--devices", "2xT4", "--fail-above", limit]
     assert main(argv) == code
     out, told = capsys.readouterr()
     assert "GPU:1" in out
     over = "GPU:1 requires 90.0 MiB, 1.00 MiB more than the limit of 89.0 MiB"
     assert (over in told) == (code == 7)
+
+
+def test_earlier_names_still_work(pipeline, capsys):
+    """Options, keyword arguments, strategies and plans take the names that they had before."""
+    argv = "place model --devices 2xT4 --spill never --strategy towers:2 --fail-over 1=89MiB"
+    assert main(argv.split()) == 7
+    options = pipeline.calls[0][2]
+    assert (options["offload"], options["strategy"]) == ("never", "replicas:2")
+    assert read_options({"spill": "never"}).offload == "never"
+    old = replace(small_plan(), request={"spill": "never", "strategy": "towers:2"})
+    now = {"offload": "never", "strategy": "replicas:2"}
+    assert Plan.from_json(old.to_json()).request == now
+    assert placer.rehearsal_devices is placer.cpu_devices
 
 
 @pytest.mark.parametrize(

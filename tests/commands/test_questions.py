@@ -16,7 +16,7 @@ from placer.__main__ import main
 from placer.plan.plan import Plan
 
 CAPS = ["--batch-size", "8", "--devices", "2xGPU", "--max-memory", "GPU:*=300KiB", "-q"]
-CAPS += ["--spill", "never"]
+CAPS += ["--offload", "never"]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_explain_answers_for_an_op_and_for_the_plan(plan_path, capsys):
 def test_explained_changes_of_an_infeasible_request_work(saved_model, tmp_path, capsys):
     """The caps and the batch size that are printed are asked for, and have a placement."""
     path = tmp_path / "none.json"
-    asked = ["place", str(saved_model), "--devices", "2xGPU", "--spill", "never", "-q"]
+    asked = ["place", str(saved_model), "--devices", "2xGPU", "--offload", "never", "-q"]
     in_time = ["--time-limit", "2"]
     at_leisure = ["--time-limit", "60", "--work-limit", "5"]  # ends with what fits
     caps, batch = ["--max-memory", "GPU:*=300KiB"], ["--batch-size", "64"]
@@ -90,7 +90,7 @@ def test_a_plan_is_known_by_its_content(plan_path, tmp_path, capsys):
 @pytest.mark.slow
 def test_growth_over_a_baseline_trips_the_gate(saved_model, plan_path, tmp_path, capsys):
     """The same request passes; against a baseline with less transfer it ends with 7."""
-    gate = ["--fail-over", "+5%", "--baseline"]
+    gate = ["--fail-above", "+5%", "--baseline"]
     assert main(["place", str(saved_model), *CAPS, *gate, str(plan_path)]) == 0
     plan = Plan.load(plan_path)
     less = replace(plan.metrics, sent_bytes=plan.metrics.sent_bytes // 2)
@@ -106,11 +106,11 @@ def test_growth_over_a_baseline_trips_the_gate(saved_model, plan_path, tmp_path,
 @pytest.mark.parametrize(
     ("gate", "told"),
     [
-        (["--fail-over", "+5%"], "needs a plan to compare with: --baseline PLAN"),
-        (["--baseline", "{plan}"], "--baseline needs one --fail-over +5%"),
-        (["--baseline", "{plan}", "--fail-over", "+x%"], "is no percentage"),
-        (["--baseline", "{plan}", "--fail-over=-5%"], "is below zero"),
-        (["--baseline", "missing.json", "--fail-over", "+5%"], "cannot read the plan"),
+        (["--fail-above", "+5%"], "needs a plan to compare with: --baseline PLAN"),
+        (["--baseline", "{plan}"], "--baseline needs one --fail-above +5%"),
+        (["--baseline", "{plan}", "--fail-above", "+x%"], "is no percentage"),
+        (["--baseline", "{plan}", "--fail-above=-5%"], "is below zero"),
+        (["--baseline", "missing.json", "--fail-above", "+5%"], "cannot read the plan"),
     ],
 )
 def test_wrong_gates_are_refused_before_any_work(gate, told, tmp_path, capsys):

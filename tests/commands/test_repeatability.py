@@ -77,7 +77,7 @@ def test_what_is_proven_at_once_is_the_same_without_a_work_limit(saved_model, tm
 def test_a_search_that_the_clock_ended_says_so(layers, tmp_path, capsys):
     """In the plan and in a sentence under the status."""
     path = tmp_path / "plan.json"
-    caps = ["--devices", "3xGPU", "--max-memory", "GPU:*=150KiB", "--spill", "never"]
+    caps = ["--devices", "3xGPU", "--max-memory", "GPU:*=150KiB", "--offload", "never"]
     argv = ["place", str(layers), *PLACE, *caps, "--time-limit", "1.5", "-o", str(path)]
     assert main(argv) in (0, 6)
     assert Plan.load(path).solver.cut_by_time is True

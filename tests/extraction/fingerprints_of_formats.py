@@ -15,7 +15,7 @@ import placer
 from placer.extraction.reading.loading import load_program
 
 layers = keras.layers
-placer.rehearsal_devices(int(sys.argv[1]))
+placer.cpu_devices(int(sys.argv[1]))
 if int(sys.argv[1]) > 1:  # what another process did before
     for number in range(3):
         tf.function(lambda x, n=number: tf.numpy_function(lambda v: v + n, [x], tf.float32))(1.0)

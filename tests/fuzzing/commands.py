@@ -80,7 +80,7 @@ def _place(folder: Path) -> list[str]:
     (folder / "graph.pb").write_bytes(tangled_graph())
     caps = ",".join(f"GPU:{number}={LAYERS * 64 * 64 * 4 * 100 // 100}" for number in range(3))
     options = ["--devices", "3xT4", "--max-memory", caps, "--batch-size", "32"]
-    return ["place", f"{folder}/graph.pb", *options, "--spill", "never", "--time-limit", "3"]
+    return ["place", f"{folder}/graph.pb", *options, "--offload", "never", "--time-limit", "3"]
 
 
 def _report(folder: Path) -> list[str]:

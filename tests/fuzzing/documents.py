@@ -162,7 +162,7 @@ def plan_case(folder: Path, index: int, random: Random) -> Case:
         (folder / "other.json").write_bytes(plan)
         return Case.of(["diff", str(harmed), f"{folder}/other.json", *result], SOLVE)
     if kind == "baseline":
-        gate = ["--baseline", str(harmed), "--fail-over", "+5%"]
+        gate = ["--baseline", str(harmed), "--fail-above", "+5%"]
         return Case.of(["report", str(model), *DEVICES, *gate, *result], GATES)
     return Case.of(["apply", str(model), str(harmed), "-o", f"{folder}/result.pb"], SOLVE)
 

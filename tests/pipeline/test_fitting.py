@@ -100,7 +100,7 @@ def free(step):
 def fitted(step, free, share: float, **options):
     """The plan for a share of what the free step needs."""
     cap = int(share * needed(free))
-    given = {"fit": "recompute", "spill": "never", "time_limit": 90, **options}
+    given = {"fit": "recompute", "offload": "never", "time_limit": 90, **options}
     return placer.place(step[0], "1xT4", max_memory={0: cap}, **given), cap
 
 
@@ -177,7 +177,7 @@ def test_a_step_within_its_caps_fits(step, free, monkeypatch):
         lambda asked: replace(find_placement(asked), status=Status.UNKNOWN, warnings=(told,)),
     )
     cap = {0: int(0.75 * needed(free))}
-    wanted = Options(fit="recompute", spill="never", max_memory=cap, time_limit=5)
+    wanted = Options(fit="recompute", offload="never", max_memory=cap, time_limit=5)
     plan = fitted_plan(fit_workload(prepare(step[0], "1xT4", wanted)))
     assert plan is not None
     assert plan.fits
@@ -273,7 +273,7 @@ def test_two_devices_and_recomputation_together(step, free):
     since small gradients come at other moments there and leave other gaps."""
     cap = int(0.31 * needed(free))
     caps, fit = {0: cap, 1: cap}, "release,order,recompute"
-    place = functools.partial(placer.place, step[0], spill="never")
+    place = functools.partial(placer.place, step[0], offload="never")
     assert place("2xT4", max_memory=caps, time_limit=4).solver.status == "INFEASIBLE"
     assert not place("1xT4", max_memory={0: cap}, fit=fit, time_limit=10).fits
     plan = place("2xT4", max_memory=caps, fit=fit, time_limit=40)

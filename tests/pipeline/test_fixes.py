@@ -56,15 +56,15 @@ def test_requests_are_dropped_one_by_one_then_all_of_them() -> None:
     """No single one is enough; what is told is how to ask for less."""
     names = (NEVER_SPILL, "the device string '/gpu:0'", "--pin a=GPU:0")
     conflict = Conflict(pins=tuple(OpsInConflict(request=name) for name in names))
-    request = {"spill": "never", "pins": {"a": "GPU:0", "b": "GPU:1"}}
+    request = {"offload": "never", "pins": {"a": "GPU:0", "b": "GPU:1"}}
     found = find(
         lambda _, wanted: (
-            wanted.spill == "auto" and wanted.clear_devices and "a" not in wanted.pins
+            wanted.offload == "auto" and wanted.clear_devices and "a" not in wanted.pins
         ),
         conflict=conflict,
         **request,
     )
-    assert found == {"spill": "--spill auto without --pin a=GPU:0 --clear-devices"}
+    assert found == {"spill": "--offload auto without --pin a=GPU:0 --clear-devices"}
     single = find(lambda _, wanted: wanted.pins == {"b": "GPU:1"}, conflict=conflict, **request)
     assert single == {"pin": "without --pin a=GPU:0"}
 

@@ -38,7 +38,7 @@ def huge(tmp_path_factory):
 def test_a_table_above_every_cap_is_split_over_the_accelerators(huge):
     """Four parts of 35 GiB on four devices of 37.9, nothing on the host, proven best."""
     plan = placer.place(
-        huge, DEVICES, signature="size", batch_size=64, split_tables="auto", spill="never"
+        huge, DEVICES, signature="size", batch_size=64, split_tables="auto", offload="never"
     )
     assert plan.model["splits"] == {"users": 4}
     assert plan.request["split_tables"] == "users=4"
@@ -53,7 +53,7 @@ def test_a_table_above_every_cap_is_split_over_the_accelerators(huge):
 @pytest.mark.slow
 def test_what_would_fit_names_the_split(huge):
     """Who did not ask is told, after it was tried."""
-    plan = placer.place(huge, DEVICES, signature="size", batch_size=64, spill="never")
+    plan = placer.place(huge, DEVICES, signature="size", batch_size=64, offload="never")
     assert plan.solver.status == "INFEASIBLE"
     fixes = {fix.change: fix.note for fix in plan.conflict.fixes}
     assert fixes["--split-tables auto"] == "users in 4 parts"

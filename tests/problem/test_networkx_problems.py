@@ -53,7 +53,7 @@ def test_a_chain_is_cut_where_it_is_thinnest():
     """Three of the five fit one device, and the lightest tensor is between the second and third."""
     graph = chain(340, 340, 340, 340, 340)
     graph.nodes["n1"]["output_bytes"] = 2
-    solution = placer.solve(from_networkx(graph, DEVICES, spill="never"))
+    solution = placer.solve(from_networkx(graph, DEVICES, offload="never"))
     assert solution.status == "OPTIMAL"
     assert solution.value == solution.lower_bound == 2
     assert len(set(solution.device_of[:2])) == len(set(solution.device_of[2:])) == 1

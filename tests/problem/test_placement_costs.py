@@ -89,7 +89,7 @@ def test_what_is_fetched_is_read_on_the_host():
 
 
 def test_every_op_with_a_cpu_kernel_may_be_on_the_host_unless_it_is_held():
-    """Pins and device strings hold ops; with ``--spill never`` none goes there by itself."""
+    """Pins and device strings hold ops; with ``--offload never`` none goes there by itself."""
     graph = draw("a -> b -> c -> d=CudnnRNN", devices={"b": "/gpu:1"})
     problem = problem_of(graph, draw_costs(graph), pins={"c": "GPU:0"})
     assert [problem.may_use(op, 2) for op in range(4)] == [True, False, False, False]

@@ -178,13 +178,13 @@ def test_a_pipeline_has_fewer_pieces_where_launches_are_much_of_a_step(saved_mod
 
 @pytest.mark.slow
 def test_what_is_divided_fits_and_says_why_the_rest_does_not(saved_model, tmp_path):
-    """Two slow GPUs: towers, and the file that is written runs as planned."""
+    """Two slow GPUs: replicas, and the file that is written runs as planned."""
     devices, out = cluster(tmp_path), tmp_path / "placed"
     words = ["auto", str(saved_model), "--devices", str(devices), "--batch-size", "1024"]
     assert main([*words, "-o", str(out)]) == 0
     assert (out / "saved_model.pb").is_file()
     plan = Plan.load(f"{out}.plan.json")
-    assert plan.request["strategy"] == "towers:2"
+    assert plan.request["strategy"] == "replicas:2"
     assert main([*words, "-o", str(out)]) == 2  # it is there
 
 
@@ -192,7 +192,7 @@ def test_what_is_divided_fits_and_says_why_the_rest_does_not(saved_model, tmp_pa
 def test_the_json_fits_its_schema_and_csv_has_a_row_per_way(saved_model, capsys):
     """What ``--format`` prints."""
     words = ["auto", str(saved_model), "--devices", "1xGPU:100KiB", "--batch-size", "8"]
-    assert main([*words, "--spill", "never", "--format", "json"]) == 6
+    assert main([*words, "--offload", "never", "--format", "json"]) == 6
     found = json.loads(capsys.readouterr().out)
     Draft202012Validator(load_schema("auto")).validate(found)
     assert found["chosen"] is None
@@ -213,7 +213,7 @@ def test_for_memory_the_simplest_way_that_fits_is_taken(saved_model, tmp_path):
     [
         ({"for_": "speed"}, "there are throughput, latency, memory"),
         ({"margin": 1.5}, "margin"),
-        ({"strategy": "towers"}, "auto decides"),
+        ({"strategy": "replicas"}, "auto decides"),
         ({"batch": 3}, "no option 'batch'"),
         ({"data": 1}, "Keras model"),
     ],

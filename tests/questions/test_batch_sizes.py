@@ -31,12 +31,12 @@ def counted(monkeypatch) -> list[int]:
 @pytest.mark.slow
 def test_the_largest_batch_is_the_last_that_fits(saved_model, counted):
     """It fits the cap by its own report, the next one does not, and few sizes had to be tried."""
-    found = sweep(saved_model, [8, 64], "GPU:2MiB", spill="never", time_limit=2.0)
+    found = sweep(saved_model, [8, 64], "GPU:2MiB", offload="never", time_limit=2.0)
     assert found.largest_fitting is not None
     assert found.smallest_failing == found.largest_fitting + 1
     assert len(counted) <= 8
     plans = {
-        size: place(saved_model, "GPU:2MiB", batch_size=size, spill="never", time_limit=2.0)
+        size: place(saved_model, "GPU:2MiB", batch_size=size, offload="never", time_limit=2.0)
         for size in (found.largest_fitting, found.smallest_failing)
     }
     need = {size: plan.devices[0].need_bytes for size, plan in plans.items()}
@@ -50,8 +50,8 @@ def test_what_fits_with_offloading_alone_is_said(saved_model):
     found = sweep(saved_model, [8], "GPU:100KiB,CPU:1GiB", time_limit=2.0, max_trials=0)
     assert (found.largest_fitting, found.offloaded_fitting) == (None, 8)
     assert "No batch size fits without offloading" in found.summary(width=200)
-    assert "with --spill auto 8 fits (tried)" in found.summary(width=200)
-    asked = sweep(saved_model, [8], "GPU:100KiB", spill="auto", time_limit=2.0, max_trials=0)
+    assert "with --offload auto 8 fits (tried)" in found.summary(width=200)
+    asked = sweep(saved_model, [8], "GPU:100KiB", offload="auto", time_limit=2.0, max_trials=0)
     assert asked.largest_fitting == 8
     assert "fits with offloading, up to 8" in asked.summary(width=200)
 

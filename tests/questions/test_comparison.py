@@ -167,7 +167,7 @@ def test_device_strings_of_the_graph_are_an_expert():
             y = tf.matmul(x, x, name="y")
         with tf.device("/GPU:1"):
             tf.matmul(y, y, name="z")
-    options = {"clear_devices": True, "spill": "never", "time_limit": 3.0}
+    options = {"clear_devices": True, "offload": "never", "time_limit": 3.0}
     found = compare(graph, "2xGPU:1GiB", outputs=("z",), **options)
     rows = strategies(found)
     tensor = 64 * 64 * 4

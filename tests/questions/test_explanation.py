@@ -22,7 +22,7 @@ from placer.rendering.text.formats import render
 @pytest.fixture(scope="module")
 def plan(network) -> Plan:
     """The layers divided over two GPUs, one pinned."""
-    return place(network, **CAPS, spill="never", pins={"*layer_2/product": "GPU:1"})
+    return place(network, **CAPS, offload="never", pins={"*layer_2/product": "GPU:1"})
 
 
 def op_named(plan: Plan, end: str) -> str:
@@ -59,9 +59,9 @@ def test_what_moving_costs_is_what_placing_it_there_costs(plan, network):
     change = pinned.metrics.transfer_bytes - plan.metrics.transfer_bytes
     assert move.transfer_bytes == change != 0
     (host,) = [move for move in found.moves if move.device == "CPU:0"]
-    assert "--spill auto lets it" in host.refused
+    assert "--offload auto lets it" in host.refused
     (host,) = [
-        m for m in explain_op(plan, name, network, spill="auto").moves if m.device == "CPU:0"
+        m for m in explain_op(plan, name, network, offload="auto").moves if m.device == "CPU:0"
     ]
     assert (host.refused, host.spills, move.spills) == ("", True, False)
     assert move.step_seconds == pytest.approx(
@@ -151,7 +151,7 @@ def test_printed_changes_really_fit(network):
     request = {
         "devices": "2xGPU",
         "max_memory": "GPU:*=300KiB",
-        "spill": "never",
+        "offload": "never",
         "pins": {"*layer_*": "GPU:0"},
         "time_limit": 3.0,
     }
@@ -175,7 +175,7 @@ def test_an_infeasible_plan_says_what_is_in_conflict_and_what_would_fit(network)
     """Two pins fill GPU:0 beyond its cap; the third has nothing to do with it.  Either of the two
     is enough to drop, and a larger cap is enough; each is asked for again."""
     pins = {"*layer_0*": "GPU:0", "*layer_1*": "GPU:0", "*layer_2*": "GPU:1"}
-    request = {"devices": "2xGPU:300KiB", "spill": "never", "time_limit": 8.0}
+    request = {"devices": "2xGPU:300KiB", "offload": "never", "time_limit": 8.0}
     plan = place(network, **request, pins=pins)
     assert plan.conflict.reason == "overfull"
     assert [row.device for row in plan.conflict.caps] == ["GPU:0"]
@@ -196,7 +196,7 @@ def test_an_infeasible_plan_says_what_is_in_conflict_and_what_would_fit(network)
 
 def test_groups_of_the_user_and_device_strings_are_in_conflict_too(network):
     """All layers kept together fit no device; all of them on one by a device function neither."""
-    request = {"devices": "2xGPU:300KiB", "spill": "never", "time_limit": 8.0}
+    request = {"devices": "2xGPU:300KiB", "offload": "never", "time_limit": 8.0}
     plan = place(network, **request, keep_together=("*layer_*",))
     (row,) = plan.conflict.groups
     assert row.request == "--keep-together '*layer_*'"
@@ -214,20 +214,20 @@ def test_groups_of_the_user_and_device_strings_are_in_conflict_too(network):
 def test_larger_devices_are_offered_where_models_were_named(network):
     """A reserve leaves 300 KiB of a T4; the next larger model is enough."""
     reserve = preset("T4").card.usable_bytes - 300 * 1024
-    plan = place(network, "1xT4", spill="never", reserve=reserve, time_limit=8.0)
+    plan = place(network, "1xT4", offload="never", reserve=reserve, time_limit=8.0)
     assert plan.solver.status == "INFEASIBLE"
     fixes = {row.kind: row.change for row in plan.conflict.fixes}
     devices = fixes["devices"].removeprefix("--devices ")
     assert devices != "1xT4"
-    assert place(network, devices, spill="never", reserve=reserve, time_limit=8.0).fits
+    assert place(network, devices, offload="never", reserve=reserve, time_limit=8.0).fits
     caps = fixes["caps"].removeprefix("--max-memory ")
-    again = {"max_memory": caps, "spill": "never", "reserve": reserve}
+    again = {"max_memory": caps, "offload": "never", "reserve": reserve}
     assert place(network, "1xT4", **again, time_limit=8.0).fits
 
 
 def test_spilling_is_offered_where_it_was_forbidden(network):
     """One small GPU, no spilling: to allow it is enough."""
-    plan = place(network, "GPU:200KiB", spill="never", time_limit=3.0)
+    plan = place(network, "GPU:200KiB", offload="never", time_limit=3.0)
     assert plan.solver.status == "INFEASIBLE"
     kinds = {fix.kind: fix.change for fix in find_fixes(plan, network)}
-    assert kinds["spill"] == "--spill auto"
+    assert kinds["spill"] == "--offload auto"

@@ -75,13 +75,13 @@ def plans(programs, tmp_path_factory) -> dict[str, Plan]:
     (folder / "hosts.toml").write_text(HOSTS)
     quick = {"time_limit": 5.0, "work_limit": 3}
     requests = {
-        "inference": ("infer", "2xGPU:1MiB", {"batch_size": 64, "spill": "never"}),
+        "inference": ("infer", "2xGPU:1MiB", {"batch_size": 64, "offload": "never"}),
         "training": ("train", "2xGPU:3MiB", {}),
         "offloaded": ("infer", "1xGPU:1MiB", {"batch_size": 64}),
-        "infeasible": ("infer", "1xGPU:1MiB", {"batch_size": 64, "spill": "never"}),
+        "infeasible": ("infer", "1xGPU:1MiB", {"batch_size": 64, "offload": "never"}),
         "two hosts": ("infer", folder / "hosts.toml", {"batch_size": 64}),
         "micro-batches": ("infer", "1xGPU:8MiB", {"batch_size": 64, "strategy": "micro-batches:2"}),
-        "replicas": ("infer", "2xGPU:8MiB", {"batch_size": 64, "strategy": "towers:2"}),
+        "replicas": ("infer", "2xGPU:8MiB", {"batch_size": 64, "strategy": "replicas:2"}),
         "fit": ("train", "1xGPU:3MiB", {"fit": "auto"}),
         "unknown sizes": ("words", "1xGPU:8MiB", {"batch_size": 8}),
     }

@@ -51,7 +51,7 @@ def test_the_peak_is_tensorflows_own_and_a_gate_trips(tmp_path: Path) -> None:
     """The most in use is what TensorFlow says, every byte of it has a holder, variables have their
     names, and a limit below it ends the command with exit code 7."""
     out = tmp_path / "run.json"
-    gate = ("--fail-over", "GPU:0=1MiB", "--format", "json", "-o", str(out))
+    gate = ("--fail-above", "GPU:0=1MiB", "--format", "json", "-o", str(out))
     code, printed, told = simulate(tmp_path, "--devices", "2xT4", *gate, width=20_000)
     assert code == 7, told[-3000:]
     assert "GPU:0 held" in told
@@ -162,7 +162,7 @@ def test_the_text_says_why_a_script_failed(code: int, refusals: int, told: str) 
     [
         (["--devices", "2xT4"], "a command is missing"),
         (["--devices", "CPU:4GiB", "--", "true"], "names 0 GPUs"),
-        (["--devices", "T4", "--fail-over", "GPU:1=1GiB", "--", "true"], "no such device"),
+        (["--devices", "T4", "--fail-above", "GPU:1=1GiB", "--", "true"], "no such device"),
     ],
 )
 def test_wrong_usage(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

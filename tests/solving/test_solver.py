@@ -93,7 +93,7 @@ def test_solutions_are_those_of_enumeration(spill: str) -> None:
 
 
 def test_a_request_more_and_a_tighter_cap_never_lower_the_least_cost() -> None:
-    """Pins, less memory and ``--spill never`` take placements away, and change the cost of none."""
+    """Pins, less memory and ``--offload never`` remove placements, and change the cost of none."""
     raised = 0
     for seed in range(300):
         problem = with_costs(random_problem(seed, most_ops=5, spill="auto"), seed)

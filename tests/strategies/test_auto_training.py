@@ -97,7 +97,7 @@ def trained(model, x, y, calls):
 )
 def test_the_choice_trains_as_keras_does(name, devices, clusters, tmp_path):
     """Three epochs: history, callbacks and weights are those of plain Keras, and the file that
-    is saved loads without placer.  A transformer goes to towers on equal devices, with parts in
+    is saved loads without placer.  A transformer goes to replicas on equal devices, with parts in
     proportion where it does so on unlike ones."""
     assert COUNT % BATCH  # the last batch is smaller
     plain, x, y = fresh(MODELS[name])
@@ -109,8 +109,8 @@ def test_the_choice_trains_as_keras_does(name, devices, clusters, tmp_path):
     if devices == "unlike":
         assert not auto.changes_nothing, auto.summary()
     if (name, devices) == ("transformer", "equal"):
-        assert auto.chosen == "towers:2", auto.summary()
-    if (devices, auto.chosen) == ("unlike", "towers:2"):
+        assert auto.chosen == "replicas:2", auto.summary()
+    if (devices, auto.chosen) == ("unlike", "replicas:2"):
         assert auto.division.speeds == pytest.approx((1 / 3, 1.0), rel=0.2)
     with auto.bind(model):
         found = trained(model, x, y, calls)
@@ -153,7 +153,7 @@ def test_a_rewritten_step_trains_bit_for_bit():
     plain, x, y = fresh(deep)
     expected = plain.fit(x, y, **settings).history
     model, x, y = fresh(deep)
-    asked = {"batch_size": 512, "for_": "memory", "spill": "never"}
+    asked = {"batch_size": 512, "for_": "memory", "offload": "never"}
     need = placer.auto(model, "1xT4", **asked).row.need_bytes["GPU:0"]
     auto = placer.auto(model, "1xT4", max_memory={0: int(0.8 * need)}, **asked)
     assert auto.chosen == "recompute", auto.summary()
@@ -187,7 +187,7 @@ def test_a_saved_result_trains_in_another_process(clusters, tmp_path):
         assert model.fit(x, y, **settings).history["loss"] == expected
     code = f"""
 import placer
-placer.rehearsal_devices(2)
+placer.cpu_devices(2)
 import tensorflow as tf
 tf.config.optimizer.set_experimental_options({{"disable_meta_optimizer": True}})
 from keras_models import MODELS, fresh

@@ -1,4 +1,4 @@
-"""Towers with their own variables: the losses of MirroredStrategy, and replicas that stay alike."""
+"""Replicas with their own variables: the losses of MirroredStrategy, and equal variables."""
 
 import re
 from dataclasses import replace
@@ -24,13 +24,13 @@ from placer.strategies.requests import TrainingDivision, read_strategy
 
 layers = keras.layers
 TWO = (("GPU:0",), ("GPU:1",))
-EVEN = TrainingDivision(towers=TWO, replicated=True)
-UNEVEN = TrainingDivision(towers=TWO, replicated=True, speeds=(1.0, 3.0))
+EVEN = TrainingDivision(replicas=TWO, replicated=True)
+UNEVEN = TrainingDivision(replicas=TWO, replicated=True, speeds=(1.0, 3.0))
 FIT = {"batch_size": BATCH, "verbose": 0, "shuffle": False}
 
 
 def planned(model, data, division=EVEN, devices="2xT4"):
-    """The plan of the model's step in replicated towers, and how to run it."""
+    """The plan of the model's step in replicated replicas, and how to run it."""
     method = partial(divided_train_step, division=division)
     step = trace_step(model, batch_specs(data), "train_step", method(model))
     plan = placer.place(step, devices, batch_size=BATCH, work_limit=10, time_limit=60)
@@ -62,7 +62,7 @@ def gathered():
 
 
 def replicas_of(block):
-    """(name, value, value of the other tower) of every replicated variable."""
+    """(name, value, value of the other replica) of every replicated variable."""
     return [
         (first.name, first.numpy(), other.numpy())
         for first, others in block.replicas.pairs()
@@ -172,10 +172,10 @@ def test_what_is_assigned_from_outside_is_assigned_to_all(tmp_path):
     assert not any("assign" in vars(v._value) for v in model.variables)
 
 
-def test_a_failure_in_one_tower_ends_the_step():
-    """The other tower waits in the ring; it is told, and so is who goes on.  In a process of its
+def test_a_failure_in_one_replica_ends_the_step():
+    """The other replica waits in the ring; it is told, and so is who goes on.  In a process of its
     own: TensorFlow closes the collectives of the whole process."""
-    script = Path(__file__).with_name("failing_tower.py")
+    script = Path(__file__).with_name("failing_replica.py")
     ended = run_python([script])
     assert ended.returncode == 0, ended.stderr[-3000:]
     first, *others = ended.stdout.splitlines()[-3:]
@@ -188,13 +188,13 @@ def test_sparse_gradients_are_refused():
     """With what to use instead; so is the strategy for a file."""
     model, x, y = fresh(keras_models.embedded)
     method = divided_train_step(model, EVEN)
-    with pytest.raises(UsageError, match=r"is sparse.*use towers"):
+    with pytest.raises(UsageError, match=r"is sparse.*use replicas"):
         trace_step(model, batch_specs((x, y)), "train_step", method)
     with pytest.raises(UsageError, match="a Keras training step"):
         read_strategy("all-reduce:2")
 
 
-def test_two_towers_on_one_device_are_refused():
+def test_two_replicas_on_one_device_are_refused():
     """They would wait for each other in the ring until it times out."""
     model, x, y = fresh(dense)
     plan, step = planned(model, (x, y))
@@ -242,7 +242,7 @@ def test_auto_takes_all_reduce_where_it_is_faster(tmp_path):
     auto = placer.auto(model, tmp_path / "slow.toml", for_="latency", **settings)
     assert auto.chosen == "all-reduce:2", auto.summary()
     steps = {row.name: row.step_seconds for row in auto.rows}
-    assert steps["all-reduce:2"] < 0.9 * steps["towers:2"]
+    assert steps["all-reduce:2"] < 0.9 * steps["replicas:2"]
     # every device has all weights, and the ring's time is in the step
     weights = 4 * sum(int(np.prod(v.shape)) for v in model.trainable_variables)
     assert all(auto.row.need_bytes[name] > weights for name in ("GPU:0", "GPU:1"))

@@ -22,7 +22,7 @@ from placer.strategies.requests import TrainingDivision
 from placer.strategies.same_training import check_parts
 
 layers = keras.layers
-UNEVEN = TrainingDivision(towers=(("GPU:0",), ("GPU:1",)), speeds=(1.0, 3.0))
+UNEVEN = TrainingDivision(replicas=(("GPU:0",), ("GPU:1",)), speeds=(1.0, 3.0))
 PIECES = TrainingDivision(pieces=3)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from strategies.test_towers import Recorded, tf_sgd
+from strategies.test_replicas import Recorded, tf_sgd
 from strategies.training_programs import PROGRAMS
 
 import placer
@@ -83,7 +83,7 @@ def test_the_fewest_pieces_that_fit_are_found():
         step = placer.micro_batches(loss_of, pieces, optimizer=tf_sgd(weights), variables=weights)
         return step.get_concrete_function(tf.TensorSpec((512, 64)))
 
-    request = {"spill": "never", "time_limit": 2.0}
+    request = {"offload": "never", "time_limit": 2.0}
     pieces, plan = placer.fewest_pieces(build, "GPU:500KiB", **request)
     assert plan.fits
     assert 1 < pieces < 32

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from strategies.test_towers import tf_sgd
+from strategies.test_replicas import tf_sgd
 from tensorflow.core.framework import graph_pb2
 
 import placer

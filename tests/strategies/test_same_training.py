@@ -148,7 +148,7 @@ def test_auto_says_why_a_batch_is_not_divided(tmp_path):
     for build, told in ((MIXED["contrastive"][0], "no mean over"), (fixed, "with 6 examples")):
         auto = placer.auto(fresh(build), tmp_path / "two.toml", batch_size=BATCH, time_limit=1)
         notes = {row.name: row.note for row in auto.rows}
-        assert told in notes["towers:2"], auto.summary()
+        assert told in notes["replicas:2"], auto.summary()
         assert auto.division is None
-        drawn = "other random numbers" in {row.name: row.changes for row in auto.rows}["towers:2"]
+        drawn = "other random numbers" in {row.name: row.changes for row in auto.rows}["replicas:2"]
         assert drawn == (build is not fixed)

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from long_tests import sometimes
-from strategies.test_towers import STEPS, optimizer, plain_losses, specs
+from strategies.test_replicas import STEPS, optimizer, plain_losses, specs
 from strategies.training_programs import PROGRAMS
 
 import placer
 
 BATCH = 7
 GROUPS = {
-    "towers": [["GPU:0"], ["GPU:1"]],
+    "replicas": [["GPU:0"], ["GPU:1"]],
     "hybrid": [["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]],
 }
 STRATEGIES: dict[str, tuple[str, Any]] = {
-    "towers": ("2xGPU:1GiB", lambda f, **o: placer.data_parallel(f, GROUPS["towers"], **o)),
+    "replicas": ("2xGPU:1GiB", lambda f, **o: placer.data_parallel(f, GROUPS["replicas"], **o)),
     "hybrid": ("4xGPU:1GiB", lambda f, **o: placer.data_parallel(f, GROUPS["hybrid"], **o)),
     "micro-batches": ("2xGPU:1GiB", lambda f, **o: placer.micro_batches(f, 3, **o)),
     "pipeline": ("2xGPU:1GiB", lambda f, **o: placer.micro_batches(f, 4, in_flight=2, **o)),
@@ -41,7 +41,7 @@ def whole_losses(name: str) -> list[float]:
 
 
 ALWAYS = {
-    ("recurrent", "towers"),
+    ("recurrent", "replicas"),
     ("recommender", "micro-batches"),
     ("convolutional", "hybrid"),
     ("recommender", "pipeline"),
@@ -54,16 +54,16 @@ ALWAYS = {
     ("name", "strategy"), sometimes(itertools.product(PROGRAMS, STRATEGIES), ALWAYS)
 )
 def test_twenty_losses_are_those_of_the_unplaced_step(name, strategy):
-    """Seven examples on two or four devices (the towers know neither their number nor, in the
+    """Seven examples on two or four devices (the replicas know neither their number nor, in the
     recurrent program, the length of the sequences): 20 losses within 1e-4 of the whole batch's
     (sums are taken in another order), every op where it was asked to be, and the predicted
     transfers, no others."""
     devices, build = STRATEGIES[strategy]
     loss_of, variables, data = PROGRAMS[name](BATCH)
     shapes, known = {}, None
-    if strategy == "towers":
+    if strategy == "replicas":
         known = specs(data)
-    if strategy == "towers" and name == "recurrent":
+    if strategy == "replicas" and name == "recurrent":
         known[0], shapes = tf.TensorSpec((None, None, 4)), {"batch_0": (None, 7, 4)}
     step = build(loss_of, optimizer=optimizer(), variables=variables, input_signature=known)
     program = step.get_concrete_function(*(data if known is None else ()))
@@ -79,7 +79,7 @@ def test_twenty_losses_are_those_of_the_unplaced_step(name, strategy):
     if strategy == "order" and name in ORDERED:
         assert plan.control_edges
     if strategy in GROUPS:
-        assert_towers_stay_in_their_groups(plan, GROUPS[strategy])
+        assert_replicas_stay_in_their_groups(plan, GROUPS[strategy])
     placed = placer.apply(program, plan)
     found = placer.verify(placed, plan, data)
     found.raise_for_mismatch()
@@ -90,10 +90,10 @@ def test_twenty_losses_are_those_of_the_unplaced_step(name, strategy):
     assert losses[-1] < losses[0]
 
 
-def assert_towers_stay_in_their_groups(plan: Any, groups: Sequence[Sequence[str]]) -> None:
-    """Whatever touches no variable is on a device of its tower, loops that read some too."""
+def assert_replicas_stay_in_their_groups(plan: Any, groups: Sequence[Sequence[str]]) -> None:
+    """Whatever touches no variable is on a device of its replica, loops that read some too."""
     for group in groups:
-        scope = "_".join(["tower", *(name.replace(":", "_") for name in group)])
+        scope = "_".join(["replica", *(name.replace(":", "_") for name in group)])
         placed = {op: device for op, device in plan.placement.items() if f"{scope}/" in op}
         loops = [op for op in placed if op.endswith(("while", "while_grad"))]
         inside = [op for op, device in placed.items() if device in group]

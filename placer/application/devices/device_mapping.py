@@ -209,7 +209,7 @@ def has_accelerators() -> bool:
     return any(parse(device).type != "CPU" for device in _physical_devices())
 
 
-def rehearsal_devices(count: int) -> tuple[str, ...]:
+def cpu_devices(count: int) -> tuple[str, ...]:
     """The names of the host and ``count`` logical CPU devices that stand in for accelerators.
 
     Configures them; call it before TensorFlow runs its first op.  ``GPU:i`` of a plan is then
@@ -231,7 +231,7 @@ def configure_logical_cpus(count: int, reason: str = "") -> None:
         if present < count:
             raise PlacerError(
                 f"{reason}{count} logical CPU devices are needed and TensorFlow has already "
-                f"started with {present}; call placer.rehearsal_devices({count - 1}) right after "
+                f"started with {present}; call placer.cpu_devices({count - 1}) right after "
                 f"importing tensorflow, before any tensor or model is made"
             )
         return

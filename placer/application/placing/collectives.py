@@ -29,8 +29,8 @@ def place_collectives(graph_def: Any) -> None:
         key = node.attr["group_key"].i, node.attr["instance_key"].i, node.device
         if key in taken:
             raise UsageError(
-                f"{taken[key]} and {node.name} join the gradients of two towers and are both on "
-                f"{node.device}: every tower needs a device of its own; place it without "
+                f"{taken[key]} and {node.name} join the gradients of two replicas and are both on "
+                f"{node.device}: every replica needs a device of its own; place it without "
                 "--clear-devices and pins of their ops"
             )
         taken[key] = node.name
@@ -58,5 +58,5 @@ def collectives_open() -> Iterator[None]:
         raise PlacerError(
             "a device failed in an earlier step while others waited for it in an all-reduce, and "
             "TensorFlow runs no all-reduce in this process after that; start again from the last "
-            "checkpoint, or use towers, which go on after a failed step"
+            "checkpoint, or use replicas, which go on after a failed step"
         ) from error

@@ -164,7 +164,7 @@ def _without_compilation(model: Any) -> bool:
 class BoundModel:
     """A model while it is bound: its ``plan``, and the ``functions`` it ran so far, by the name
     of the step (``train_step``, ``test_step``, ``predict_step``).  ``runners`` are what Keras calls
-    meanwhile, by the name of its attribute, ``replicas`` the variables that towers have besides."""
+    meanwhile, by the name of its attribute, ``replicas`` the variables of other replicas."""
 
     def __init__(
         self, model: Any, plan: Plan, mapping: DeviceMapping, *, strict: bool, step: BoundStep
@@ -248,7 +248,7 @@ class BoundModel:
                 self._moved.expect_home(slot._value, homes[slot.path])
 
     def _replicate(self) -> None:
-        """Gives the replicas of towers the values of the model's variables, on their devices."""
+        """Gives the variables of other replicas the values of the model's, on their devices."""
         for variable, replica in getattr(self._method, "replicas", ()):
             device = self.plan.variables.get(op_of(replica.name), HOST)
             copy = copy_variable(variable._value, self._mapping.stand_in(device))

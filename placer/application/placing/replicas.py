@@ -1,6 +1,6 @@
-"""Variables of which every tower has its own, while a model is bound.
+"""Variables of which every replica has its own, while a model is bound.
 
-The first tower's is the model's: it is read and saved, and whatever assigns it from outside of a
+The first replica's is the model's: it is read and saved, and whatever assigns it from outside of a
 step (a checkpoint, a callback that changes the learning rate) is assigned to the others too.
 """
 

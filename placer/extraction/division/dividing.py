@@ -5,7 +5,7 @@
 
 What depends on the batch is copied for each part; variables and whatever else does not depend on
 it stay what they are, once.  With ``in_flight`` a part waits for the one so many before it.  Parts
-that run on devices of their own (towers) have their own constants too, so that none is sent at
+that run on devices of their own (replicas) have their own constants too, so that none is sent at
 every step.
 """
 

@@ -9,7 +9,7 @@ from typing import Any
 from placer.graph.name_scopes import PIECE
 from placer.graph.program_source import DivisionFacts
 
-TOWER = "tower"
+REPLICA = "replica"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,8 @@ class Division:
     """How a batch is divided.
 
     ``parts`` parts, of which ``in_flight`` run at a time (0: all); ``scope`` is what the ops of a
-    part are called after: ``PIECE`` (they share devices) or ``TOWER`` (each has its own).
+    part are called after: ``PIECE`` (they share devices) or ``REPLICA`` (each has its own;
+    ``tower`` in older plans).
     ``inputs`` are the keys of the inputs that are divided; empty until they are known.
     ``devices`` are those of the parts, each by the name of the undivided op (``""``: of all
     others); empty leaves the choice open.
@@ -32,7 +33,7 @@ class Division:
     @property
     def is_apart(self) -> bool:
         """Whether each part runs on devices of its own."""
-        return self.scope == TOWER
+        return self.scope != PIECE
 
     def as_json(self) -> DivisionFacts:
         """Returns what a plan keeps: all that the ops of the divided program depend on."""

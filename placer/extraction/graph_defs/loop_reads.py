@@ -1,6 +1,6 @@
 """Variables read before a loop instead of in it.
 
-TensorFlow keeps a ``While`` that reads a variable on the variable's device.  Several towers, each
+TensorFlow keeps a ``While`` that reads a variable on the variable's device.  Several replicas, each
 with such a loop (a recurrent layer), would all run there.  A loop that only reads takes the value
 as well as the handle: it is read once before the loop, and sent to where the loop is.
 """

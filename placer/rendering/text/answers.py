@@ -102,6 +102,6 @@ def _nothing_placed(plan: Plan, devices: str) -> str:
     sentence = f"Does not fit on {devices} (proven): {conflict_reason(plan.conflict)}."
     if plan.conflict.fixes:
         return f"{sentence} Would fit (tried): {plan.conflict.fixes[0].change}."
-    if plan.request.get("spill") == "never":
-        return f"{sentence} May fit (not tried): --spill auto."
+    if plan.request.get("offload") == "never":
+        return f"{sentence} May fit (not tried): --offload auto."
     return sentence

@@ -120,7 +120,7 @@ def _verdict(found: Sweep) -> str:
     if low is None:
         more = ""
         if found.offloaded_fitting is not None:
-            more = f"; with --spill auto {found.offloaded_fitting:,} fits (tried)"
+            more = f"; with --offload auto {found.offloaded_fitting:,} fits (tried)"
         return f"No batch size fits{how}: {high:,} {fails}{more} ({caps})."
     if high is None:
         return f"Every batch size tried fits{how}, up to {low:,} ({caps})."

@@ -32,7 +32,7 @@ if how == "v1":
         fed = {item.name: np.array([3, 1]) for item in signature.inputs.values()}
         found = {key: session.run(o.name, fed) for key, o in signature.outputs.items()}
 else:
-    placer.rehearsal_devices(2)
+    placer.cpu_devices(2)
     policy = "save_variable_devices" if how == "policy" else None
     options = tf.saved_model.LoadOptions(experimental_variable_policy=policy)
     if how == "placed":

@@ -58,7 +58,7 @@ def test_a_transformer_runs_as_planned(resources, keep):
     is sent with them than without."""
     graph = transformer(resources=resources)
     source = graph.as_graph_def()
-    request = {"outputs": OUTPUTS, "spill": "never", "time_limit": 60, "work_limit": 1}
+    request = {"outputs": OUTPUTS, "offload": "never", "time_limit": 60, "work_limit": 1}
     plan = placer.place(graph, "2xGPU:176KiB", keep_colocation=keep, **request)
     assert plan.fits
     assert {"GPU:0", "GPU:1"} <= set(plan.placement.values())

@@ -159,7 +159,7 @@ def test_resources_that_cannot_leave_the_process_are_said_with_the_next_step(fun
     """The lookup table exists only here; five GPUs are too many for this process."""
     program = load_program(function)
     plan = plan_for(program, cut_placement(program, [f"GPU:{i}" for i in range(5)]))
-    with pytest.raises(UsageError, match=r"rehearsal_devices\(5\)"):
+    with pytest.raises(UsageError, match=r"cpu_devices\(5\)"):
         verify(function, plan)
 
 

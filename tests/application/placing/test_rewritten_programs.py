@@ -331,7 +331,7 @@ def unswapped(wide):
 def swapped(wide, unswapped):
     """The plan for 0.6 of what that needs, by what waits on the host alone."""
     cap = {0: int(0.6 * unswapped.devices[0].need_bytes)}
-    return placer.place(wide, GPU, max_memory=cap, fit="swap", spill="never", time_limit=10)
+    return placer.place(wide, GPU, max_memory=cap, fit="swap", offload="never", time_limit=10)
 
 
 @pytest.fixture(scope="module")

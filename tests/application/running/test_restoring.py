@@ -23,7 +23,7 @@ import gc, json, sys
 import numpy as np, tensorflow as tf
 import placer
 from placer.__main__ import main
-placer.rehearsal_devices(2)
+placer.cpu_devices(2)
 path, how = sys.argv[1:3]
 told = []
 if how == "load_placed":
@@ -52,7 +52,7 @@ import json, sys
 import tensorflow as tf
 import placer
 v1 = tf.compat.v1
-placer.rehearsal_devices(2)
+placer.cpu_devices(2)
 model = placer.load_placed(sys.argv[1])
 y = model.signatures["default"](x=tf.ones([2, 3]))["y"].numpy().tolist()
 soft = v1.ConfigProto(allow_soft_placement=True)
@@ -70,7 +70,7 @@ os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
 import tensorflow as tf
 import placer
 from placer.__main__ import main
-placer.rehearsal_devices(2)
+placer.cpu_devices(2)
 tf.constant(1.0) + 1.0
 before = tf.config.experimental.get_memory_info("CPU:0")["current"]
 tf.config.experimental.reset_memory_stats("CPU:0")
@@ -190,7 +190,7 @@ def test_the_host_holds_one_variable_at_a_time(tmp_path):
 
     module = Wide()
     tf.saved_model.save(module, str(tmp_path / "model"), {"serving_default": module.serve})
-    plan = placer.place(tmp_path / "model", "2xGPU:1GiB", spill="never", time_limit=2)
+    plan = placer.place(tmp_path / "model", "2xGPU:1GiB", offload="never", time_limit=2)
     placed = placer.apply(tmp_path / "model", plan, tmp_path / "placed")
     assert plan.loading.host_at_once_bytes == 64 * mib
     assert plan.loading.host_one_by_one_bytes == 8 * mib
@@ -213,9 +213,9 @@ def test_the_gate_of_a_report_sees_what_is_loaded(towers, capsys):
     """The plan for one GPU keeps 5 KiB, since what nothing uses is on the host; loaded as it is the
     model takes 7.5 KiB there and more."""
     asked = ["report", str(towers[0]), "--batch-size", "3", "--devices", "1xGPU:1GiB"]
-    assert main([*asked, "--fail-over", "GPU:0=5KiB"]) == 7
+    assert main([*asked, "--fail-above", "GPU:0=5KiB"]) == 7
     assert "if the model is loaded as it is (5.94 KiB of variables" in capsys.readouterr().err
-    assert main([*asked, "--fail-over", "GPU:0=9KiB"]) == 0
+    assert main([*asked, "--fail-above", "GPU:0=9KiB"]) == 0
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ SERVE_V2 = """
 import json, sys
 import numpy as np, tensorflow as tf
 import placer
-placer.rehearsal_devices(3)
+placer.cpu_devices(3)
 x = np.linspace(0, 1, 4 * 64, dtype=np.float32).reshape(4, 64)
 model = placer.load_placed(sys.argv[1])
 function = model.signatures["serving_default"]
@@ -136,7 +136,7 @@ def test_a_model_placed_for_more_devices_than_there_are_is_placed_anew(
 ):
     """From three GPUs to one and the host: the old devices give way to the new plan."""
     placed = placer.apply(saved_model, plan, tmp_path / "placed")
-    options = {"batch_size": 4, "clear_devices": True, "spill": "never", "time_limit": 2}
+    options = {"batch_size": 4, "clear_devices": True, "offload": "never", "time_limit": 2}
     smaller = placer.place(placed, "1xGPU:1GiB", **options)
     replaced = placer.apply(placed, smaller, tmp_path / "replaced")
     assert device_names(replaced) == {"GPU:0", "CPU:0"}

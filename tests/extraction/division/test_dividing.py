@@ -14,7 +14,7 @@ from placer.application.placing.function_graphs import build_function, find_ends
 from placer.errors import ShapeError, UsageError
 from placer.extraction.divisibility.divisibility import require_divisible, with_inputs
 from placer.extraction.division.dividing import divided
-from placer.extraction.division.division import TOWER, Division
+from placer.extraction.division.division import REPLICA, Division
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.reading.loading import load_program
 from placer.extraction.shapes.binding import capture_states
@@ -143,11 +143,11 @@ def checked(function: Any, division: Division, **bindings: Any) -> Any:
 @pytest.mark.parametrize("name", APART)
 @pytest.mark.parametrize(
     "division",
-    [Division(parts=3, in_flight=1), Division(parts=2, scope=TOWER)],
-    ids=["pieces", "towers"],
+    [Division(parts=3, in_flight=1), Division(parts=2, scope=REPLICA)],
+    ids=["pieces", "replicas"],
 )
 def test_parts_give_what_the_whole_gives(name, division):
-    """Seven examples in three pieces that take turns, and on two towers, of unequal sizes."""
+    """Seven examples in three pieces that take turns, and on two replicas, of unequal sizes."""
     function = traced(APART[name])
     program = checked(function, division)
     parts = build_function(program.graph_def, find_ends(program), program.captures)
@@ -190,10 +190,10 @@ def test_pieces_take_turns():
 
 
 def test_weights_are_shared_and_constants_are_so_by_pieces_only():
-    """A variable is read once, whatever the parts; a tower has its own constants."""
+    """A variable is read once, whatever the parts; a replica has its own constants."""
     weight = tf.Variable(WEIGHTS)
     function = traced(lambda x: (x @ weight) @ tf.constant(WEIGHTS.T))
-    for scope, count in (("piece", 1), (TOWER, 2)):
+    for scope, count in (("piece", 1), (REPLICA, 2)):
         program = checked(function, Division(parts=2, scope=scope))
         ops = [node.op for node in program.graph_def.node if "batch/" not in node.name]
         large = [
@@ -250,7 +250,7 @@ def test_live_programs_are_placed_applied_and_verified(strategy):
 
 
 def test_a_file_is_divided_without_its_weights(tmp_path, capsys):
-    """A SavedModel as two towers on the command line: planned, written, and checked; what was
+    """A SavedModel as two replicas on the command line: planned, written, and checked; what was
     written runs with another batch."""
     module = tf.Module()
     module.weight = tf.Variable(WEIGHTS)
@@ -258,9 +258,9 @@ def test_a_file_is_divided_without_its_weights(tmp_path, capsys):
     module.run = tf.function(lambda x: tf.tanh(x @ module.weight), input_signature=[spec])
     model, plan, placed = (str(tmp_path / name) for name in ("model", "plan.json", "placed"))
     tf.saved_model.save(module, model, signatures=module.run.get_concrete_function())
-    request = ["--devices", "2xGPU:1GiB", "--batch-size", "8", "--strategy", "towers", "-o", plan]
+    request = ["--devices", "2xGPU:1GiB", "--batch-size", "8", "--strategy", "replicas", "-o", plan]
     assert main(["place", model, *request]) == 0
-    assert "batch 8 · towers:2" in capsys.readouterr().out
+    assert "batch 8 · replicas:2" in capsys.readouterr().out
     assert main(["apply", model, plan, "-o", placed]) == 0
     assert main(["verify", model, plan]) == 0
     assert "every difference is explained" in capsys.readouterr().out
@@ -274,7 +274,7 @@ def test_as_few_micro_batches_as_fit():
     weight = tf.Variable(tf.ones((64, 64)))
     spec = tf.TensorSpec((None, 64))
     function = tf.function(lambda x: tf.tanh(tf.tanh(x @ weight) @ weight), input_signature=[spec])
-    request = {"batch_size": 512, "spill": "never", "time_limit": 1.0}
+    request = {"batch_size": 512, "offload": "never", "time_limit": 1.0}
     plan = placer.place(function, "GPU:150KiB", strategy="micro-batches", **request)
     parts = int(plan.request["strategy"].partition(":")[2])
     assert plan.fits
@@ -286,11 +286,11 @@ def test_as_few_micro_batches_as_fit():
 @pytest.mark.parametrize(
     ("strategy", "devices", "told"),
     [
-        ("towers", "GPU:1GiB", "use --strategy micro-batches"),
-        ("hybrid", "2xGPU:1GiB", "name four, or use --strategy towers"),
+        ("replicas", "GPU:1GiB", "use --strategy micro-batches"),
+        ("hybrid", "2xGPU:1GiB", "name four, or use --strategy replicas"),
         ("hybrid:3", "4xGPU:1GiB", "there is hybrid:2"),
         ("pipeline", "GPU:1GiB", "one for each stage"),
-        ("towers:5", "2xGPU:1GiB", "needs 5 accelerators, one for each tower; --devices has 2"),
+        ("replicas:5", "2xGPU:1GiB", "needs 5 accelerators, one for each replica; --devices has 2"),
         ("stages:2", "2xGPU:1GiB", "there are micro-batches:N"),
     ],
 )

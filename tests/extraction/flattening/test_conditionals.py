@@ -111,7 +111,7 @@ def test_updates_of_one_conditional_are_ops_apart():
         return tf.reduce_sum(first)
 
     caps = {0: "14KiB", 1: "14KiB"}
-    plan = placer.place(step, "2xGPU:1GiB", max_memory=caps, reserve="0", spill="never")
+    plan = placer.place(step, "2xGPU:1GiB", max_memory=caps, reserve="0", offload="never")
     assert set(plan.variables.values()) == {"GPU:0", "GPU:1"}
 
 

@@ -228,8 +228,8 @@ def test_what_auto_tried_has_its_place():
         AutoRow(
             name="as it is", changes="nothing", least_seconds=2.0, step_seconds=2.0, note="slow"
         ),
-        AutoRow(name="towers <4>", changes="a copy each", least_seconds=0.5, step_seconds=0.6),
-        AutoRow(name="pieces", changes="many", least_seconds=3.0, note="cannot beat the towers"),
+        AutoRow(name="replicas <4>", changes="a copy each", least_seconds=0.5, step_seconds=0.6),
+        AutoRow(name="pieces", changes="many", least_seconds=3.0, note="cannot beat the replicas"),
     )
     found = AutoResult(
         model=small_plan().model,
@@ -240,16 +240,16 @@ def test_what_auto_tried_has_its_place():
         margin=0.1,
         caps={},
         rows=rows,
-        chosen="towers <4>",
+        chosen="replicas <4>",
         gain=3.33,
         advice=("NVLink",),
         plan=small_plan(),
     )
     page = render_result(found, "html", width=80)
-    assert 'towers &lt;4&gt; <span class="tag">chosen</span>' in page
+    assert 'replicas &lt;4&gt; <span class="tag">chosen</span>' in page
     assert "3.33 times as fast as the next that fits" in page
     assert "at least 3.00 s" in page
-    assert "cannot beat the towers" in page
+    assert "cannot beat the replicas" in page
     assert "What was tried" not in render_page(small_plan())
 
 

@@ -42,7 +42,7 @@ def driver(tmp_path_factory):
 @pytest.fixture(scope="module")
 def report(saved_model):
     """The model of three layers on two GPUs that are too small for it."""
-    options = {"max_memory": "GPU:*=300KiB", "batch_size": 8, "spill": "never"}
+    options = {"max_memory": "GPU:*=300KiB", "batch_size": 8, "offload": "never"}
     return placer.report(saved_model, "2xGPU", **options)
 
 

@@ -84,7 +84,7 @@ def test_a_bound_is_sought_beside_the_rounds_that_ask_for_the_least_transfer(
     path = tmp_path / "layered.pb"
     path.write_bytes(layered_graph(1_200).SerializeToString())
     plan = placer.place(
-        path, "2xGPU:500KiB", batch_size=4, objective=objective, spill="never", time_limit=5
+        path, "2xGPU:500KiB", batch_size=4, objective=objective, offload="never", time_limit=5
     )
     assert plan.fits
     assert len(began) == begun

@@ -155,7 +155,7 @@ def test_what_fits_in_sum_but_in_no_division_says_so() -> None:
 
 
 def test_spilling_is_proposed_where_it_helps() -> None:
-    """With ``--spill never`` and a host that has room, that is part of the conflict."""
+    """With ``--offload never`` and a host that has room, that is part of the conflict."""
     problem = problem_of(
         resident=[4, 4],
         tensors=[(0, [1], 1)],
@@ -164,7 +164,7 @@ def test_spilling_is_proposed_where_it_helps() -> None:
         spillable=[True, True],
     )
     conflict = explain_conflict(problem)
-    assert [row.request for row in conflict.pins] == ["--spill never"]
+    assert [row.request for row in conflict.pins] == ["--offload never"]
     assert conflict.fixes[0].kind == "spill"
     found = solve(replace(problem, spill="auto"), QUICK)
     assert found.device_of is not None

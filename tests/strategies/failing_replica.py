@@ -1,4 +1,4 @@
-"""Trains in replicated towers of which one fails while the other one waits for it, then goes on.
+"""Trains in replicated replicas of which one fails while the other one waits for it, then goes on.
 
 Prints a line for each of three steps that end with an error: its type and its words."""
 
@@ -13,7 +13,7 @@ from test_keras_replicas import bound
 import placer
 
 TURNS = 3000
-"""So many products take long enough for the other tower to wait."""
+"""So many products take long enough for the other replica to wait."""
 
 
 class Checked(keras.layers.Layer):
@@ -31,13 +31,13 @@ class Checked(keras.layers.Layer):
 
 
 def main():
-    placer.rehearsal_devices(2)
+    placer.cpu_devices(2)
     model = keras.Sequential([keras.Input((24,)), Checked(), keras.layers.Dense(5)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("sgd", loss, jit_compile=False)
     _, x, y = keras_models.functional()
     x, y = x[: keras_models.BATCH], y[: keras_models.BATCH]
-    wrong = np.concatenate([x[:-1], np.full_like(x[:1], np.nan)])  # in the second tower
+    wrong = np.concatenate([x[:-1], np.full_like(x[:1], np.nan)])  # in the second replica
     with bound(model, (x, y)):
         model.train_on_batch(x, y)
         for batch in (wrong, x, x):

@@ -1,7 +1,7 @@
-"""Data-parallel towers: the batch is split over devices, one replica of the step on each.
+"""Data-parallel replicas of a step: each device runs it on its part of the batch.
 
-The step that comes out is one ``tf.function``: every op of a tower asks for the tower's device (or
-for one out of its group of devices), variables and optimizer ask for none.  TensorFlow runs it as
+The step that comes out is one ``tf.function``: every op of a replica asks for its device (or for
+one out of its group of devices), variables and optimizer ask for none.  TensorFlow runs it as
 it is; ``placer.place`` finds where the variables go with the least transfer, and ``apply`` and
 ``verify`` treat it like any other program.
 """
@@ -47,7 +47,7 @@ def data_parallel(
     """A ``tf.function`` that runs ``function`` on every one of ``devices``, each with its part of
     the batch.
 
-    Where an entry of ``devices`` is itself a sequence, a tower has those devices to itself, and
+    Where an entry of ``devices`` is itself a sequence, a replica has those devices to itself, and
     ``placer.place`` distributes its ops among them: replicas of a placement (a hybrid).
 
     Without ``optimizer``, ``function(*batch)`` gives tensors (any structure), combined as
@@ -57,20 +57,21 @@ def data_parallel(
     With ``optimizer`` (anything with ``apply_gradients``), ``function(*batch)`` gives a scalar
     loss, or (loss, outputs), and the step gives the same for the whole batch.  ``reduction`` says
     what the loss is over its examples: ``"mean"`` (gradients and losses are averaged, weighted by
-    the examples of each tower) or ``"sum"``.  Gradients are those of ``variables`` (by default all
-    trainable ones that a tower reads); dense and sparse (``tf.IndexedSlices``) ones are averaged in
-    kind, a tower without a gradient counts as zero.  ``clip`` gets the averaged gradients and
-    returns those to apply.  Updates are synchronous: all towers read the same weights.
+    the examples of each replica) or ``"sum"``.  Gradients are those of ``variables`` (by default
+    all trainable ones that a replica reads); dense and sparse (``tf.IndexedSlices``) ones are
+    averaged in kind, a replica without a gradient counts as zero.  ``clip`` gets the averaged
+    gradients and returns those to apply.  Updates are synchronous: all replicas read the same
+    weights.
 
     Every tensor in the arguments is split along its first dimension, ragged and sparse tensors by
     rows; sizes differ by at most one, and need not be known before the step runs.  Without
-    ``split`` each argument is a sequence with one entry per tower.  Batch statistics are those of
-    each tower's part.  A loop that reads a variable inside (a recurrent layer) is kept by
+    ``split`` each argument is a sequence with one entry per replica.  Batch statistics are those of
+    each replica's part.  A loop that reads a variable inside (a recurrent layer) is kept by
     TensorFlow where the variable is; ``placer.apply`` gives it the value instead, so that it runs
-    in its tower.
+    in its replica.
 
     Raises :class:`UsageError` for less than two devices, an unknown word, or a batch that is known
-    to be smaller than the number of towers (``tf.errors.InvalidArgumentError`` if that shows when
+    to be smaller than the number of replicas (``tf.errors.InvalidArgumentError`` if that shows when
     the step runs).
     """
     divided = DividedStep(function, optimizer, variables, reduction, clip, outputs)
@@ -84,9 +85,9 @@ def side_by_side(
     split: bool = True,
     speeds: Sequence[float] | None = None,
 ) -> Function:
-    """The whole step, as it is traced: ``divided`` in a tower on every one of ``devices``.
+    """The whole step, as it is traced: ``divided`` in a replica on every one of ``devices``.
 
-    The parts are in proportion to the ``speeds`` of the towers; without them they are as even as
+    The parts are in proportion to the ``speeds`` of the replicas; without them they are as even as
     can be.
     """
     groups = known_groups(devices)
@@ -106,17 +107,17 @@ def _run(
     weights: Sequence[Any],
 ) -> Any:
     """The whole step, as it is traced."""
-    # inference: every tower runs its part
+    # inference: every replica runs its part
     if not divided.trains:
         found = []
         for group, part in zip(groups, parts, strict=True):
-            with in_tower(group):
+            with in_replica(group):
                 found.append(divided.run(*part))
         return combine(divided.outputs, found, weights)
-    # training: every tower has its gradients, and the average of them updates once
+    # training: every replica has its gradients, and the average of them updates once
     losses, outputs, gradients = [], [], []
     for group, part in zip(groups, parts, strict=True):
-        with in_tower(group):
+        with in_replica(group):
             loss, output, pairs = divided.backward(part)
         losses.append(loss)
         outputs.append(output)
@@ -128,7 +129,7 @@ def _run(
 def parts_of(
     batch: tuple[Any, ...], count: int, speeds: Sequence[float] | None, *, split: bool
 ) -> tuple[list[tuple[Any, ...]], list[Any]]:
-    """The arguments of every tower, and its share of the examples."""
+    """The arguments of every replica, and its share of the examples."""
     with tf.device(HOST):
         if split:
             examples = count_examples(batch)
@@ -146,16 +147,16 @@ def _given_parts(batch: tuple[Any, ...], count: int) -> list[tuple[Any, ...]]:
         if found != count:
             raise UsageError(
                 f"without split, argument {number} must be a sequence with one entry for each of "
-                f"{count} towers; it is {'no sequence' if found is None else f'of {found}'}"
+                f"{count} replicas; it is {'no sequence' if found is None else f'of {found}'}"
             )
     return list(zip(*batch, strict=True))
 
 
 @contextmanager
-def in_tower(group: tuple[str, ...]) -> Iterator[None]:
-    """The ops of a tower: on its device, or asking for one of its devices."""
+def in_replica(group: tuple[str, ...]) -> Iterator[None]:
+    """The ops of a replica: on its device, or asking for one of its devices."""
     short = [device.rpartition("device:")[2] for device in group]
-    scope = tf.name_scope("_".join(["tower", *(name.replace(":", "_") for name in short)]))
+    scope = tf.name_scope("_".join(["replica", *(name.replace(":", "_") for name in short)]))
     graph = tf.compat.v1.get_default_graph()
     known = len(graph.get_operations())
     with scope, tf.device(group[0]) if len(group) == 1 else nullcontext():
@@ -166,7 +167,7 @@ def in_tower(group: tuple[str, ...]) -> Iterator[None]:
 
 
 def known_groups(devices: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
-    """The full names of the devices of every tower; raises :class:`UsageError` as
+    """The full names of the devices of every replica; raises :class:`UsageError` as
     :func:`data_parallel` does."""
     try:
         groups = [

@@ -1,4 +1,4 @@
-"""Data-parallel towers against the program that they split."""
+"""Data-parallel replicas against the program that they split."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import placer
 from placer.errors import UsageError
 
 STEPS = 20
-TOWERS = ["GPU:0", "GPU:1"]
+REPLICAS = ["GPU:0", "GPU:1"]
 
 
 def optimizer() -> Any:
@@ -47,7 +47,7 @@ def test_losses_are_those_of_mirrored_strategy():
     collectives: TensorFlow numbers those of every strategy of a process alike, and refuses the
     next one whose shapes differ."""
     loss_of, variables, data = recommender(8)
-    step = placer.data_parallel(loss_of, TOWERS, optimizer=tf_sgd(variables), variables=variables)
+    step = placer.data_parallel(loss_of, REPLICAS, optimizer=tf_sgd(variables), variables=variables)
     ours = [float(step(*data)) for _ in range(5)]
 
     strategy = tf.distribute.MirroredStrategy(
@@ -103,9 +103,9 @@ class Recorded:
 
 
 def averaged(loss_of, data, **options) -> dict[str, Any]:
-    """The gradients that two towers apply, by variable, traced and run once."""
+    """The gradients that two replicas apply, by variable, traced and run once."""
     recorded = Recorded()
-    step = placer.data_parallel(loss_of, TOWERS, optimizer=recorded, **options)
+    step = placer.data_parallel(loss_of, REPLICAS, optimizer=recorded, **options)
     taken: dict[str, Any] = {}
 
     @tf.function
@@ -118,7 +118,7 @@ def averaged(loss_of, data, **options) -> dict[str, Any]:
 
 
 def test_gradients_are_weighted_by_examples():
-    """Three examples over two towers: two and one; the mean over all is what is applied."""
+    """Three examples over two replicas: two and one; the mean over all is what is applied."""
     weight = tf.Variable(0.0, name="weight")
     data = [tf.constant([1.0, 2.0, 6.0])]
     found = averaged(lambda x: tf.reduce_mean(weight * x), data)
@@ -128,7 +128,7 @@ def test_gradients_are_weighted_by_examples():
 
 
 def test_sparse_gradients_stay_sparse_and_missing_ones_are_left_out():
-    """A table keeps its IndexedSlices with the indices of both towers; an unused variable is not
+    """A table keeps its IndexedSlices with the indices of both replicas; an unused variable is not
     updated."""
     table, unused = tf.Variable(tf.ones((5, 2)), name="table"), tf.Variable(1.0, name="unused")
     data = [tf.constant([0, 3, 3, 4])]
@@ -143,7 +143,7 @@ def test_sparse_gradients_stay_sparse_and_missing_ones_are_left_out():
 
 
 def test_clipping_sees_the_averaged_gradients():
-    """Towers with gradients 2 and -2 average to nothing: there is nothing to clip."""
+    """Replicas with gradients 2 and -2 average to nothing: there is nothing to clip."""
     weight = tf.Variable(0.0, name="weight")
     seen = []
 
@@ -162,7 +162,7 @@ def test_outputs_are_combined_as_declared():
     """Concatenated in the order of the batch, averaged by examples, or summed."""
     step = placer.data_parallel(
         lambda x: {"rows": x * 2, "mean": tf.reduce_mean(x), "sum": tf.reduce_sum(x)},
-        TOWERS,
+        REPLICAS,
         outputs={"rows": "concat", "mean": "mean", "sum": "sum"},
     )
     found = step(tf.constant([1.0, 2.0, 6.0]))
@@ -172,17 +172,17 @@ def test_outputs_are_combined_as_declared():
 
 
 def test_ragged_and_sparse_batches_are_split_by_rows():
-    """Three rows over two towers: the lengths come back in order."""
+    """Three rows over two replicas: the lengths come back in order."""
     ragged = tf.ragged.constant([[1.0, 2.0], [], [3.0]])
-    lengths = placer.data_parallel(lambda x: x.row_lengths(), TOWERS)
+    lengths = placer.data_parallel(lambda x: x.row_lengths(), REPLICAS)
     assert lengths(ragged).numpy().tolist() == [2, 0, 1]
     sparse = tf.sparse.from_dense([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]])
-    sums = placer.data_parallel(lambda x: tf.sparse.reduce_sum(x, axis=1), TOWERS)
+    sums = placer.data_parallel(lambda x: tf.sparse.reduce_sum(x, axis=1), REPLICAS)
     assert sums(sparse).numpy().tolist() == [1.0, 2.0, 7.0]
 
 
-def test_every_tower_can_have_feeds_of_its_own():
-    """Without split each argument has one entry per tower, weighted by its examples."""
+def test_every_replica_can_have_feeds_of_its_own():
+    """Without split each argument has one entry per replica, weighted by its examples."""
     weight = tf.Variable(0.0, name="weight")
     data = [[tf.constant([1.0]), tf.constant([2.0, 6.0])]]
     found = averaged(lambda x: tf.reduce_mean(weight * x), data, split=False)
@@ -194,25 +194,27 @@ def test_every_tower_can_have_feeds_of_its_own():
     [
         (lambda: placer.data_parallel(abs, ["GPU:0"]), "two devices or more; there are 1"),
         (lambda: placer.data_parallel(abs, ["GPU:0", 0]), "named twice"),
-        (lambda: placer.data_parallel(abs, TOWERS, outputs="max"), "can be concat, mean, sum"),
-        (lambda: placer.data_parallel(abs, TOWERS, reduction="max"), "can be mean, sum"),
-        (lambda: placer.data_parallel(abs, TOWERS)(tf.zeros((1, 2))), "at most 1 devices"),
-        (lambda: placer.data_parallel(abs, TOWERS)(tf.constant(1.0)), "is a scalar"),
-        (lambda: placer.data_parallel(abs, TOWERS)(), "was given no tensor"),
+        (lambda: placer.data_parallel(abs, REPLICAS, outputs="max"), "can be concat, mean, sum"),
+        (lambda: placer.data_parallel(abs, REPLICAS, reduction="max"), "can be mean, sum"),
+        (lambda: placer.data_parallel(abs, REPLICAS)(tf.zeros((1, 2))), "at most 1 devices"),
+        (lambda: placer.data_parallel(abs, REPLICAS)(tf.constant(1.0)), "is a scalar"),
+        (lambda: placer.data_parallel(abs, REPLICAS)(), "was given no tensor"),
         (
-            lambda: placer.data_parallel(lambda a, b: a, TOWERS)(tf.zeros(4), tf.zeros(5)),
+            lambda: placer.data_parallel(lambda a, b: a, REPLICAS)(tf.zeros(4), tf.zeros(5)),
             "4 and 5 examples",
         ),
         (
-            lambda: placer.data_parallel(tf.reduce_mean, TOWERS)(tf.zeros(4)),
+            lambda: placer.data_parallel(tf.reduce_mean, REPLICAS)(tf.zeros(4)),
             "say outputs='mean'",
         ),
         (
-            lambda: placer.data_parallel(abs, TOWERS, split=False)([tf.zeros(4)] * 3),
-            "one entry for each of 2 towers; it is of 3",
+            lambda: placer.data_parallel(abs, REPLICAS, split=False)([tf.zeros(4)] * 3),
+            "one entry for each of 2 replicas; it is of 3",
         ),
         (
-            lambda: placer.data_parallel(tf.reduce_sum, TOWERS, optimizer=Recorded())(tf.zeros(4)),
+            lambda: placer.data_parallel(tf.reduce_sum, REPLICAS, optimizer=Recorded())(
+                tf.zeros(4)
+            ),
             "depends on no trainable variable",
         ),
     ],
@@ -225,7 +227,7 @@ def test_wrong_requests_are_refused(call, told):
 
 def test_a_batch_that_turns_out_too_small_is_refused_when_it_runs():
     """The size is unknown while the step is traced."""
-    step = placer.data_parallel(abs, TOWERS, input_signature=[tf.TensorSpec((None,))])
+    step = placer.data_parallel(abs, REPLICAS, input_signature=[tf.TensorSpec((None,))])
     assert step(tf.constant([-1.0, 2.0])).numpy().tolist() == [1.0, 2.0]
     with pytest.raises(tf.errors.InvalidArgumentError, match="smaller than the number of parts"):
         step(tf.constant([1.0]))
