@@ -112,7 +112,8 @@ def _extract_live(
     captures = capture_states(program)
     if division is not None:
         division = with_inputs(division, program, bindings["shapes"])
-        parts = pack_program(divided(program, division), captures)
+        in_parts = divided(program, division)
+        parts = pack_program(in_parts, capture_states(in_parts))
         return ask(LiveSource(program=parts, whole=pack_program(program, captures)), len(parts))
     if not needs_binding(program) and not bindings["shapes"]:
         return analyse_program(program, captures, **bindings)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 Warning_ = tuple[str, str, tuple[str, ...]]
 """A code, a message, and the ops it is about."""
 
 
 class DivisionFacts(TypedDict):
-    """How the batch is divided."""
+    """How the batch is divided; ``variables`` are absent if the parts share all of them."""
 
     parts: int
     in_flight: int
     scope: str
     inputs: list[str]
+    variables: NotRequired[list[str]]
 
 
 class TrainingDivisionFacts(TypedDict):

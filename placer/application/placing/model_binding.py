@@ -176,12 +176,13 @@ class BoundModel:
         self.functions: dict[str, PlacedFunction] = {}
         self._strict = strict
         self._mapping = mapping
-        self._copies: dict[int, Any] = {}  # what runs for a variable, by id of its handle
+        self._copies: dict[Any, Any] = {}  # what runs for a variable, as place_function keeps it
         self._moved = MovedVariables()
         self._copied: list[tuple[Any, Any]] = []  # of handles without a variable to move
         self._known: dict[Any, PlacedFunction] = {}
         self._largest_batch = 0
         self.replicas = Replicas()
+        self._are_old = False  # the replicas, since a step of another kind updated variables
         self._optimizer: Any = None
         self._most_unknown = _MOST_UNKNOWN
         self._owners: Mapping[str, str] = {}  # weights by the path of their slots
@@ -221,6 +222,7 @@ class BoundModel:
                 self._copies.pop(id(value.handle), None)
         self._known.clear()
         self.functions.clear()
+        self._copies = {key: copy for key, copy in self._copies.items() if isinstance(key, int)}
         self.step, self._most_unknown = replace(self.step, adapts=True), 1.0
         self._method = self.step.method(self.model) if self.step.method else None
         self.start()
@@ -322,7 +324,10 @@ class BoundModel:
             copies=self._copies,
         )
         for moved in placed.moved:
-            if id(moved.original.handle) not in known and moved.copy is not moved.original:
+            if moved.replica:
+                if (id(moved.original.handle), moved.copy.device) not in known:
+                    self.replicas.add(moved.original, moved.copy)
+            elif id(moved.original.handle) not in known and moved.copy is not moved.original:
                 self._copied.append((moved.original, moved.copy))
         return placed
 
@@ -385,10 +390,12 @@ class BoundModel:
         """Where the variables are that ``function`` captures, in the plan's names."""
         by_handle = {id(v.handle): v for v in captured_variables(program, function)}
         in_place = {id(copy.handle) for copy in self._copies.values()}
-        held = {}
+        held, replicas = {}, program.copies
         for variable in program.variables:
             found = by_handle.get(id(program.captures.get(variable.handle)))
-            if found is not None and id(found.handle) in in_place:
+            if variable.handle in replicas:
+                held[variable.handle] = self.plan.variables.get(variable.name, HOST)
+            elif found is not None and id(found.handle) in in_place:
                 held[variable.handle] = self._mapping.planned(found.device)
             else:
                 held[variable.handle] = self.plan.variables.get(variable.name, HOST)
@@ -418,11 +425,16 @@ class BoundModel:
                     outputs = function(_fitted(function, data))
                 if step == self.step.name and self._runs_whole(data):
                     self.replicas.spread()
+                elif step == "train_step" != self.step.name:
+                    self._are_old = True
             return outputs
 
         return run
 
     def _predict(self, batches: Any) -> Any:
+        if self._are_old:
+            self.replicas.spread()
+            self._are_old = False
         tensors = map(as_tensors, batches)
         outputs = [self.placed("predict_step", data)(data) for data in tensors]
         return tf.nest.map_structure(

@@ -36,12 +36,15 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class MovedVariable:
-    """One variable: its name in the plan, the original, and the copy that the function uses
-    (the original itself where that is on its planned device already)."""
+    """One variable: its name in the plan, the ``placeholder`` that stands for it, the original, and
+    the copy that the function uses (the original itself where that is on its planned device
+    already).  A ``replica`` is one that a part of the batch has besides."""
 
     name: str
+    placeholder: str
     original: Any
     copy: Any
+    replica: bool = False
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -88,7 +91,7 @@ class PlacedFunction:
     def copy_back(self) -> None:
         """Assigns the values of the copies to the original variables, one at a time."""
         for variable in self.moved:
-            if variable.copy is not variable.original:
+            if variable.copy is not variable.original and not variable.replica:
                 variable.original.assign(variable.copy)
 
 
@@ -99,13 +102,14 @@ def place_function(
     *,
     mapping: DeviceMapping,
     strict: bool = False,
-    copies: dict[int, Any] | None = None,
+    copies: dict[Any, Any] | None = None,
 ) -> PlacedFunction:
     """``source`` (a ConcreteFunction, ``tf.function`` or Keras model) running as ``plan`` says.
 
     ``program`` is its flat program; it runs on the devices of ``mapping``.  With ``copies``, which
-    maps ``id(variable.handle)`` to a copy and grows here, several functions share their copies, and
-    a variable that is on its planned device is used as it is.  Raises :class:`UsageError` for a
+    maps ``id(variable.handle)`` to a copy (of a replica that with its device) and grows here,
+    several functions share their copies, and a variable that is on its planned device is used as
+    it is.  Raises :class:`UsageError` for a
     function with ``jit_compile`` or a collective with two ops on one device.
     """
     refuse_compilation(source, program)
@@ -166,28 +170,40 @@ def _move_variables(
     original: Any,
     placement: Mapping[str, str],
     mapping: DeviceMapping,
-    copies: dict[int, Any] | None,
+    copies: dict[Any, Any] | None,
 ) -> list[MovedVariable]:
     """A copy of every captured variable on its planned device, made one after the other.
 
-    Without ``copies`` either all are copied or, if all are on their devices, none.
+    Without ``copies`` either all are copied or, if all are on their devices, none; replicas are
+    always copies.
     """
     by_handle = {id(v.handle): v for v in captured_variables(program, original)}
     captured = [
-        (variable.name, found, mapping.stand_in(placement[variable.handle]))
+        (variable, found, mapping.stand_in(placement[variable.handle]))
         for variable in program.variables
         if (found := by_handle.get(id(program.captures.get(variable.handle)))) is not None
     ]
-    in_place = all(variable.device == device for _, variable, device in captured)
+    replicas = program.copies
+    in_place = all(v.device == device for row, v, device in captured if row.handle not in replicas)
     known = {} if copies is None else copies
-    for _, variable, device in captured:
-        if id(variable.handle) not in known:
+    moved = []
+    for row, variable, device in captured:
+        is_replica = row.handle in replicas
+        key = (id(variable.handle), device) if is_replica else id(variable.handle)
+        if key not in known:
             share = in_place or (copies is not None and variable.device == device)
-            known[id(variable.handle)] = variable if share else copy_variable(variable, device)
-    return [
-        MovedVariable(name=name, original=variable, copy=known[id(variable.handle)])
-        for name, variable, _ in captured
-    ]
+            share = share and not is_replica
+            known[key] = variable if share else copy_variable(variable, device)
+        moved.append(
+            MovedVariable(
+                name=row.name,
+                placeholder=row.handle,
+                original=variable,
+                copy=known[key],
+                replica=is_replica,
+            )
+        )
+    return moved
 
 
 def captured_variables(program: FlatProgram, function: Any) -> list[Any]:
@@ -223,11 +239,11 @@ def _new_captures(
     program: FlatProgram, moved: Sequence[MovedVariable], plan: Plan, mapping: DeviceMapping
 ) -> dict[str, Tensor]:
     """Returns the captures of the placed function: copied variables and values, other resources."""
-    handles = {id(variable.original.handle): variable.copy.handle for variable in moved}
+    handles = {variable.placeholder: variable.copy.handle for variable in moved}
     captures = {}
     for name, value in program.captures.items():
         if value.dtype in (tf.resource, tf.variant):
-            captures[name] = handles.get(id(value), value)
+            captures[name] = handles.get(name, value)
         else:
             with tf.device(mapping.stand_in(plan.placement[name])):
                 captures[name] = tf.identity(value)

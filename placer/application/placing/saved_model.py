@@ -29,6 +29,7 @@ from placer.application.placing.graph_placement import (
     placed_nodes,
     rewritten_alike,
 )
+from placer.application.placing.replicas import add_replicas, write_replicas
 from placer.application.placing.shared_variables import follow_variables
 from placer.application.placing.signature_flattening import flatten_function
 from placer.errors import UsageError
@@ -92,6 +93,7 @@ def write_placed_saved_model(
     with replaced(out, force=force) as folder:
         write_saved_model(source, saved_model, folder)
         write_checkpoint_without(dropped, source, folder, bring=hard_link)
+        write_replicas(saved_model, folder, hard_link)
     return warnings
 
 
@@ -217,6 +219,7 @@ def _place_meta_graph(
     meta_graph: Any, program: FlatProgram, placement: Mapping[str, str]
 ) -> tuple[Warning_, ...]:
     devices = full_devices(program, placement)
+    add_replicas(meta_graph, program)
     library = functions_by_name(meta_graph.graph_def)
     definitions = OpDefinitions(program.stripped_ops, library.values())
     bodies = BodyPlacer(functions_by_name(program.graph_def), set(library))

@@ -177,13 +177,15 @@ def _run_here(
     ends, keys = find_ends(program), [key for key, _ in program.outputs]
     fresh = build_function(placed_graph, ends, captures)
     if program.chosen_outputs or seeded:
-        original = build_function(unplaced_graph, find_ends(_whole(program)), program.captures)
+        whole = _whole(program)
+        original = build_function(unplaced_graph, find_ends(whole), whole.captures)
     originals = list(
         {id(v.handle): v for v in (*original.variables, *(m.original for m in moved))}.values()
     )
     with restored(originals):
         for variable in moved:
-            variable.original.assign(variable.copy)
+            if not variable.replica:
+                variable.original.assign(variable.copy)
         unplaced = run_flat(original, values, keys, optimised=options.optimised)
     with restored([variable.copy for variable in moved]):
         strict = options.strict or (given is not None and given.strict)
@@ -211,7 +213,8 @@ def _run_elsewhere(
         captures = capture_values(program.captures, captured_variables(program, original), devices)
     else:
         captures = capture_values(given.captures, given.variables, devices)
-    nowhere = {name: replace(value, device="") for name, value in captures.items()}
+    whole = _whole(program)
+    nowhere = {name: replace(captures[name], device="") for name in whole.captures}
     # the function, unplaced and placed
     *graph_defs, seeded = _graph_defs(program, plan, mapping)
     unplaced, placed = (
@@ -223,7 +226,7 @@ def _run_elsewhere(
             keys=tuple(key for key, _ in program.outputs),
         )
         for which, graph_def, held in zip(
-            (_whole(program), program),
+            (whole, program),
             graph_defs,
             (nowhere, captures),
             strict=True,

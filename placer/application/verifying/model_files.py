@@ -20,6 +20,7 @@ from placer.application.placing.graph_placement import (
     without_groups,
 )
 from placer.application.placing.kept_state import with_ops
+from placer.application.placing.replicas import handle_copies, write_replicas
 from placer.application.placing.saved_model import (
     complete_program,
     map_devices,
@@ -164,6 +165,7 @@ class ModelFile:
                 place_meta_graph(meta_graph, *complete_program(self.program, self.plan.placement))
             map_devices(meta_graph, translate)
             write_saved_model(self.path, message, target, bring=soft_link)
+            write_replicas(message, target, soft_link)
             return
         if place:
             ops = self.start.ops
@@ -214,7 +216,8 @@ class ModelFile:
         ends = [tensor for _, tensor in self.raw.outputs] or list(self.raw.targets)
         call_name = op_of(ends[0])
         call = next(node for node in self.raw.graph_def.node if node.name == call_name)
-        arguments = tuple(map(full_tensor, data_inputs(call.input)))
+        copies = [copy for each in handle_copies(self.program).values() for copy in each]
+        arguments = tuple(map(full_tensor, [*data_inputs(call.input), *copies]))
         return replace(names, prefix=f"{call_name}/", arguments=arguments)
 
 

@@ -10,18 +10,21 @@ from placer.extraction.divisibility.batch_axis import require_apart, require_mea
 from placer.extraction.divisibility.batch_op import Undecided
 from placer.extraction.division.division import Division
 from placer.extraction.flat_program import analyse_program
+from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.graph.op_graph import OpGraph
+from placer.graph.op_types import READS
 from placer.graph.passes.differentiation import is_update_type
 from placer.graph.program_source import Bindings
+from placer.graph.tensor_names import op_of
 
 Shapes = Mapping[str, Sequence[int | None]] | None
 
 
 def with_inputs(division: Division, program: FlatProgram, shapes: Shapes) -> Division:
     """``division`` with the inputs that hold the batch: those of unknown first dimension, else all
-    if they have the same first dimension.
+    if they have the same first dimension; and, of parts apart, with the variables that each has.
 
     Raises :class:`UsageError` if it is not clear which those are.
     """
@@ -42,7 +45,28 @@ def with_inputs(division: Division, program: FlatProgram, shapes: Shapes) -> Div
                 f"batch ({sizes}): place the program without --strategy"
             )
         found = list(first)
-    return replace(division, inputs=tuple(found))
+    own = _read_only(program) if division.is_apart else ()
+    return replace(division, inputs=tuple(found), variables=tuple(own))
+
+
+def _read_only(program: FlatProgram) -> list[str]:
+    """The handles of variables that neither ``program`` nor anything else in its file writes.
+
+    A live function is given copies of what it captures; of files those are copied that every loader
+    of a SavedModel restores.
+    """
+    if program.find_unwritten is not None:
+        known = program.find_unwritten()
+    else:
+        known = {v.handle for v in program.variables if v.handle in program.captures}
+    known = known & {v.handle for v in program.variables if v.dtype != "resource"}
+    written = {
+        op_of(text)
+        for node in with_reads_before_loops(program).graph_def.node
+        for text in node.input
+        if node.op not in READS
+    }
+    return sorted(known - written)
 
 
 def require_divisible(

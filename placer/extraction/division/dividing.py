@@ -5,8 +5,8 @@
 
 What depends on the batch is copied for each part; variables and whatever else does not depend on
 it stay what they are, once.  With ``in_flight`` a part waits for the one so many before it.  Parts
-that run on devices of their own (replicas) have their own constants too, so that none is sent at
-every step.
+that run on devices of their own (replicas) have their own constants too, and their own copies of
+the variables that nothing writes, so that none is sent at every step.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from typing import Any
 
 from cost_models.device_names import full_name
 from placer.errors import UsageError
-from placer.extraction.division.division import Division, planned_division
+from placer.extraction.division.division import Division, copy_name, planned_division
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
 from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, decoded
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant
+from placer.extraction.graph_defs.protobufs import Captures, dtype_number, fill_constant
 from placer.extraction.graph_defs.scratch_graphs import constant_elements
 from placer.extraction.graph_defs.tensor_types import GraphTypes
+from placer.graph.op_graph import Variable
+from placer.graph.op_types import ANONYMOUS, READS
 from placer.graph.tensor_names import data_inputs, renamed, short_tensor, source_of, split_tensor
 
 _HOST = "/device:CPU:0"
@@ -70,7 +72,9 @@ class _Divider:
         self.scope, self.path = self._function()
         library = program.graph_def.library.function
         self.definitions = OpDefinitions(program.stripped_ops, library)
-        self.private = self._private_constants() if division.is_apart else frozenset[str]()
+        self.own, self.private = (
+            self._own_ops() if division.is_apart else (frozenset(), frozenset())
+        )
         self.types = GraphTypes(program.graph_def.node, self.definitions)
         self.graph_def = type(program.graph_def)()
         self.shared = self._shared()
@@ -91,7 +95,10 @@ class _Divider:
         self.graph_def.versions.CopyFrom(program.graph_def.versions)
         self.graph_def.library.CopyFrom(program.graph_def.library)
         for name in self.shared:
-            self.graph_def.node.add().CopyFrom(self.nodes[name])
+            node = self.graph_def.node.add()
+            node.CopyFrom(self.nodes[name])
+            if name in self.own:
+                node.device = self._device(name, 0)
         self._add_bounds()
         for number in range(count):
             self._add_part(number)
@@ -103,6 +110,8 @@ class _Divider:
             origins=self.origins,
             call_path=self.call_path,
             targets=tuple(self.targets),
+            variables=(*program.variables, *self._variables()),
+            captures={**program.captures, **self._captures()},
             fingerprint=fingerprint_graph(self.graph_def, self.definitions),
             stored_shapes={
                 name: shapes
@@ -139,13 +148,17 @@ class _Divider:
         path = paths.pop()
         return (f"{path[0][1]}/" if path else ""), path
 
-    def _private_constants(self) -> frozenset[str]:
-        """The ops that a part on its own devices has copies of: constants that batched ops read,
-        and what is computed from constants alone (an empty TensorList, say)."""
-        fixed: set[str] = set()
+    def _own_ops(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The handles of variables that a part on its own devices has copies of, and its other
+        ops: constants that batched ops read, reads of these variables, and what is computed from
+        both alone."""
+        own = self.nodes.keys() & set(self.division.variables)
+        fixed = set(own)
         for node in self.program.graph_def.node:
             definition = self.definitions.find(node.op)
-            if definition is None or definition.is_stateful or node.name in self.batched:
+            if definition is None or node.name in self.batched:
+                continue
+            if definition.is_stateful and node.op not in READS:
                 continue
             if (node.input or node.op == "Const") and all(name in fixed for name in _read(node)):
                 fixed.add(node.name)
@@ -154,17 +167,32 @@ class _Divider:
         for node in reversed(self.program.graph_def.node):
             if node.name in wanted:
                 wanted.update(name for name in _read(node) if name in fixed)
-        found = [self.nodes[name] for name in fixed & wanted]
+        found = [self.nodes[name] for name in (fixed & wanted) - own]
         size = sum(_constant_bytes(node) for node in found if node.op == "Const")
         if self.division.parts * size > _MOST_CONSTANT_BYTES:
             found = [n for n in found if n.op != "Const" or constant_elements(n) <= _FEW_ELEMENTS]
-        return frozenset(node.name for node in found)
+        return frozenset(own & wanted), frozenset(node.name for node in found)
 
     def _shared(self) -> list[str]:
         """The ops that stay, without constants that only the undivided ops read."""
         shared = [name for name in self.nodes if name not in self.batched]
         read = set(self.program.output_ops).union(*(_read(self.nodes[name]) for name in shared))
         return [name for name in shared if name in read or name not in self.private]
+
+    def _variables(self) -> list[Variable]:
+        """The copies of variables."""
+        return [
+            replace(variable, name=copy_name(variable.name, number), handle=copy)
+            for variable in self.program.variables
+            for number, copy in enumerate(self.division.copies(variable.handle), 1)
+            if copy in self.origins
+        ]
+
+    def _captures(self) -> Captures:
+        """The placeholders of copies, which stand for what is captured once."""
+        captured = self.program.captures
+        copies = {copy: name for name in captured for copy in self.division.copies(name)}
+        return {copy: captured[name] for copy, name in copies.items() if copy in self.origins}
 
     def _add(
         self, name: str, op: str, inputs: Sequence[str], device: str = "", **types: str
@@ -207,6 +235,7 @@ class _Divider:
     def _add_part(self, number: int) -> None:
         scope = f"{self.scope}{_SCOPE}"
         new_names = {name: self._part_name(name, number) for name in (*self.batched, *self.private)}
+        new_names |= {name: copy_name(name, number) for name in self.own if number}
         waiting = self._waiting(number)
         for position, (source, tensor) in enumerate(self.sources.items()):
             rows = f"{self.scope}{self.division.scope}_{number}/rows_{position}"
@@ -221,7 +250,7 @@ class _Divider:
             dtype = self.types.of(tensor).dtype
             self._add(rows, "StridedSlice", inputs, _HOST, T=dtype, Index="int32")
         for name, node in self.nodes.items():
-            if name in self.batched or name in self.private:
+            if name in self.batched or name in self.private or (number and name in self.own):
                 self._add_copy(node, number, new_names)
         self.targets += [new_names[name] for name in self.program.targets if name in self.batched]
 
@@ -240,13 +269,22 @@ class _Divider:
                 else entry.encode()
                 for entry in entries
             ]
+        if node.name in self.own and attribute(copy.attr, "shared_name").s:
+            shared = decoded(copy.attr["shared_name"].s)
+            if shared != ANONYMOUS:
+                copy.attr["shared_name"].s = copy_name(shared, number).encode()
         if self.division.devices:
-            devices = self.division.devices[number]
-            device = devices.get(node.name) or devices.get("", "")
-            handles = (self.types.of(name).dtype == "resource" for name in data_inputs(node.input))
-            copy.device = full_name(device) if device and not any(handles) else ""
+            read = data_inputs(node.input)
+            handles = (source_of(t) for t in read if self.types.of(t).dtype == "resource")
+            copy.device = self._device(node.name, number) if self.own.issuperset(handles) else ""
         self.origins[copy.name] = self.program.origins[node.name]
         self.call_path[copy.name] = self.program.call_path[node.name]
+
+    def _device(self, name: str, number: int) -> str:
+        """The device of an op of part ``number``; "" where that is open."""
+        devices = self.division.devices[number] if self.division.devices else {}
+        device = devices.get(name) or devices.get("", "")
+        return full_name(device) if device else ""
 
     def _part_name(self, name: str, number: int) -> str:
         part = f"{self.scope}{self.division.scope}_{number}/"

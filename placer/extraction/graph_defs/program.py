@@ -70,7 +70,7 @@ class Program:
     and ``tags`` say where it came from.  ``captures`` maps placeholders to live tensors and
     handles (live functions only), ``stripped_ops`` are the op definitions stored in the file, and
     ``warnings`` are (code, message, ops).  ``find_stored`` says of the flat program what loaders of
-    the file restore.
+    the file restore, ``find_unwritten`` which handles of a SavedModel only its restore op writes.
     """
 
     graph_def: Any
@@ -86,6 +86,7 @@ class Program:
     captures: Captures = field(default_factory=dict)
     warnings: tuple[Warning_, ...] = ()
     find_stored: Callable[[FlatProgram], StoredVariables] | None = None
+    find_unwritten: Callable[[], set[str]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +146,12 @@ class FlatProgram(Program):
     def fed_ops(self) -> frozenset[str]:
         """The flat ops that are fed at every step."""
         return frozenset(item.op for item in self.inputs)
+
+    @property
+    def copies(self) -> frozenset[str]:
+        """The handles of copies of variables, which the undivided program lacks."""
+        whole = self.variables if self.whole is None else self.whole.variables
+        return frozenset({v.handle for v in self.variables} - {v.handle for v in whole})
 
     @property
     def output_ops(self) -> list[str]:

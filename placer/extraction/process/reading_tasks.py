@@ -93,6 +93,7 @@ def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, Tens
     whole."""
     source, division = request.source, request.division
     captures: Mapping[str, TensorState] = {}
+    held = captures
     if isinstance(source, FileSource):
         fingerprinted = division is not None  # else while shapes are inferred
         program = load_program(source.path, **source.choice, fingerprinted=fingerprinted)
@@ -100,9 +101,11 @@ def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, Tens
     else:
         import_core()
         program, captures = unpack_program(source.program)
-        whole = unpack_program(source.whole)[0] if source.whole is not None else program
+        whole, held = program, captures
+        if source.whole is not None:
+            whole, held = unpack_program(source.whole)
     if division is None:
         return program, captures
     division = with_inputs(division, whole, request.bindings["shapes"])
-    require_divisible(whole, captures, division, request.bindings)
+    require_divisible(whole, held, division, request.bindings)
     return (divided(program, division) if program is whole else program), captures

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cost_models.device_names import canonical
+from placer.extraction.division.division import copy_name
 from placer.extraction.graph_defs.op_definitions import attribute, called_function
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import functions_by_name
@@ -206,12 +208,23 @@ class _Finder:
         settle = partial(self._settled, follows=follows)
         held, idle, at_least = find_tables(self.program, self.meta_graph, self.path, self.index)
         return StoredVariables(
-            objects=tuple(settle(objects)),
-            nodes=tuple(settle(nodes)),
+            objects=tuple(self._with_copies(settle(objects))),
+            nodes=tuple(self._with_copies(settle(nodes))),
             held_bytes=held,
             idle_bytes=idle,
             at_least=at_least,
         )
+
+    def _with_copies(self, found: Iterable[StoredVariable]) -> Iterator[StoredVariable]:
+        """The variables with the copies that parts of the batch have of them."""
+        division = self.program.division
+        for stored in found:
+            yield stored
+            copies = [] if division is None else division.copies(stored.handle)
+            for number, handle in enumerate(copies, 1):
+                if handle in self.program.origins:
+                    name = copy_name(stored.name, number)
+                    yield replace(stored, name=name, handle=handle)
 
     def _calls(self) -> dict[str, frozenset[str]]:
         """The other signatures by the handle ops that they lead to."""

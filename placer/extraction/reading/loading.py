@@ -139,6 +139,7 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
         stripped_ops=raw.stripped_ops,
         warnings=(*raw.warnings, *_warnings(inlined)),
         find_stored=raw.find_stored,
+        find_unwritten=raw.find_unwritten,
         ops_in_file=len(raw.graph_def.node) + sum(len(f.node_def) for f in library),
         functions_in_file=len(library),
     )

@@ -33,6 +33,7 @@ def pack_program(program: FlatProgram, captures: Mapping[str, TensorState]) -> b
         stored_shapes={name: list(protos) for name, protos in program.stored_shapes.items()},
         whole=None,
         find_stored=None,
+        find_unwritten=None,
     )
     return pickle.dumps((packed, captures))
 

@@ -58,6 +58,7 @@ def read_meta_graph(meta_graph: Any, path: Path, choice: ProgramChoice) -> RawPr
     """The program behind one signature of a MetaGraphDef; see :func:`read_saved_model`."""
     signature, outputs = choice["signature"], choice["outputs"]
     asked = signature or default_signature(meta_graph)
+    is_exported = asked in meta_graph.signature_def
     if signature is None and outputs and DEFAULT_SIGNATURE not in meta_graph.signature_def:
         inputs: tuple[ProgramInput, ...] = ()
         found: dict[str, str] = {}
@@ -89,7 +90,14 @@ def read_meta_graph(meta_graph: Any, path: Path, choice: ProgramChoice) -> RawPr
         find_stored=partial(_find_stored, meta_graph=meta_graph, path=path, index=index)
         if path.is_dir()
         else None,
+        find_unwritten=partial(_find_unwritten, asked if is_exported else "", meta_graph, index),
     )
+
+
+def _find_unwritten(signature: str, meta_graph: Any, index: CheckpointIndex) -> set[str]:
+    from placer.extraction.reading.written_variables import find_unwritten
+
+    return find_unwritten(signature, meta_graph, index)
 
 
 def _find_stored(

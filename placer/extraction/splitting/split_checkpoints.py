@@ -37,10 +37,12 @@ def write_partial_checkpoint(
     keys: Collection[str],
     objects: bytes | None,
     bring: Callable[[Path, Path], None] | None = None,
+    alike: Mapping[str, str] | None = None,
 ) -> None:
     """Writes a checkpoint of those tensors of ``prefix`` that ``keys`` name into the new
     ``folder``, with another object graph (``None``: with none); its files of data are symbolic
-    links, or what ``bring`` makes of them."""
+    links, or what ``bring`` makes of them.  ``alike`` are further keys, each with the key whose
+    bytes it stands for, too."""
     from tensorflow.core.protobuf import tensor_bundle_pb2
 
     entries = dict(read_table(prefix.with_name(f"{prefix.name}.index")))
@@ -51,6 +53,7 @@ def write_partial_checkpoint(
     ]
     names = {key.encode() for key in keys}
     kept = {key: value for key, value in entries.items() if key in names or key[:1] == SLICE}
+    kept |= {new.encode(): entries[old.encode()] for new, old in (alike or {}).items()}
     folder.mkdir()
     if objects is not None:
         old = tensor_bundle_pb2.BundleEntryProto.FromString(entries[OBJECT_GRAPH])

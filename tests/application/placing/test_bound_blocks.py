@@ -157,6 +157,30 @@ def test_training_under_a_plan_of_inference_is_told(caplog):
     assert where["adam/sequential_dense_1_kernel_momentum"] == "CPU:1"
 
 
+def test_replicas_of_predict_follow_the_weights():
+    """Each device has a copy: predict gives what Keras gives, for a last batch of other size, once
+    weights are set, and after training in the block; then the model is what it was."""
+    plain, model = classifier(), classifier()
+    function = trace_step(model, (tf.TensorSpec([None, 12]),), "predict_step")
+    settings = {"batch_size": 8, "strategy": "replicas:2", "time_limit": 1}
+    plan = placer.place(function, "2xT4", **settings)
+    assert len([name for name in plan.variables if "kernel" in name]) == 2 * 3
+    with bind_model(plan, model, step=BoundStep(name="predict_step", parts=2, adapts=True)):
+        for change in (
+            lambda each: None,
+            lambda each: each.set_weights([2 * weight for weight in each.get_weights()]),
+            lambda each: each.fit(X, CLASSES, **FIT),
+        ):
+            change(plain)
+            change(model)
+            ours, theirs = (
+                each.predict(X[:27], batch_size=8, verbose=0) for each in (model, plain)
+            )
+            assert np.allclose(ours, theirs, atol=1e-5)
+    assert "assign" not in vars(model.weights[0]._value)
+    assert np.allclose(model.predict(X, verbose=0), plain.predict(X, verbose=0), atol=1e-5)
+
+
 def test_a_forgotten_with_is_told(caplog):
     """Nothing would be placed, without a word."""
     model = classifier()

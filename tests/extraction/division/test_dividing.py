@@ -189,10 +189,16 @@ def test_pieces_take_turns():
     assert "piece_0/Tanh" not in two["piece_1/matmul"]
 
 
-def test_weights_are_shared_and_constants_are_so_by_pieces_only():
-    """A variable is read once, whatever the parts; a replica has its own constants."""
-    weight = tf.Variable(WEIGHTS)
-    function = traced(lambda x: (x @ weight) @ tf.constant(WEIGHTS.T))
+def test_pieces_share_what_replicas_have_copies_of():
+    """Pieces read a variable once and share constants; a replica has its own constant and variable,
+    with what is computed from that alone, but for a variable that the program hands on."""
+    weight, table = tf.Variable(WEIGHTS), tf.Variable(0.0)
+
+    def run(x):
+        scale = tf.cond(tf.shape(x)[1] > 2, lambda: table.read_value(), lambda: 1.0)
+        return (x @ tf.abs(weight)) @ tf.constant(WEIGHTS.T) * scale
+
+    function = traced(run)
     for scope, count in (("piece", 1), (REPLICA, 2)):
         program = checked(function, Division(parts=2, scope=scope))
         ops = [node.op for node in program.graph_def.node if "batch/" not in node.name]
@@ -201,8 +207,9 @@ def test_weights_are_shared_and_constants_are_so_by_pieces_only():
             for node in program.graph_def.node
             if node.op == "Const" and len(node.attr["value"].tensor.tensor_shape.dim) == 2
         ]
-        assert ops.count("ReadVariableOp") == 1
-        assert len(large) == count
+        assert (ops.count("Abs"), len(large)) == (count, count)
+        assert len(program.copies) == count - 1
+        assert len(program.captures) == len(program.variables) == 2 + count - 1
 
 
 def test_loops_take_what_they_only_read_as_a_value():
@@ -267,6 +274,62 @@ def test_a_file_is_divided_without_its_weights(tmp_path, capsys):
     x = tf.random.stateless_uniform((5, WIDTH), seed=(1, 2))
     outputs = tf.saved_model.load(placed).signatures["serving_default"](x=x)
     np.testing.assert_allclose(next(iter(outputs.values())), module.run(x), rtol=1e-5)
+
+
+def saved_replicas(folder, *, learns=False):
+    """A module with a signature, saved, and planned as two replicas; one that ``learns`` has a
+    function that writes the weight."""
+    module, spec = tf.Module(), tf.TensorSpec((None, WIDTH), name="x")
+    module.weight = tf.Variable(WEIGHTS, name="weight")
+    if learns:
+        module.learn = tf.function(lambda: module.weight.assign_add(tf.ones_like(module.weight)))
+        module.learn.get_concrete_function()
+    module.run = tf.function(lambda x: tf.tanh(x @ module.weight), input_signature=[spec])
+    model = str(folder / "model")
+    tf.saved_model.save(module, model, signatures=module.run.get_concrete_function())
+    settings = {"batch_size": 8, "time_limit": 1.0}
+    return model, placer.place(model, "2xGPU:1GiB", strategy="replicas", **settings)
+
+
+def test_every_loader_restores_the_weights_to_each_replica(tmp_path):
+    """One variable more, which is restored from the same bytes by load_placed and by sessions, on
+    the other device; the step sends no weight, and the plan says what each loader puts where."""
+    model, plan = saved_replicas(tmp_path)
+    size = WEIGHTS.nbytes
+    weights = {name: device for name, device in plan.variables.items() if "weight" in name}
+    assert sorted(weights.values()) == ["GPU:0", "GPU:1"]
+    assert max(row.bytes for row in plan.transfers) <= 4 * WIDTH * 4
+    for loader in ("load_placed", "save_variable_devices", "v1"):
+        held = plan.loading.devices[loader]
+        assert {held["GPU:0"], held["GPU:1"]} == {-(-size // 256) * 256}
+    placed = placer.apply(model, plan, tmp_path / "placed", rehearse=True)
+    kept = sum(file.stat().st_size for file in (tmp_path / "placed" / "variables").iterdir())
+    assert kept < sum(f.stat().st_size for f in (tmp_path / "model/variables").iterdir()) + 2000
+    loaded = placer.load_placed(placed)
+    own = [loaded.weight, *vars(loaded.placer_replicas).values()]
+    copies = [variable for variable in own if isinstance(variable, tf.Variable)]
+    assert len({variable.device for variable in copies}) == len(copies) == 2
+    for variable in copies:
+        np.testing.assert_array_equal(variable, WEIGHTS)
+    x = np.ones((3, WIDTH), np.float32)
+    v1 = tf.compat.v1
+    with (
+        tf.Graph().as_default() as graph,
+        v1.Session(config=v1.ConfigProto(device_count={"CPU": 3})) as session,
+    ):
+        signature = v1.saved_model.load(session, ["serve"], str(placed)).signature_def
+        ends = signature["serving_default"]
+        (y,) = session.run([end.name for end in ends.outputs.values()], {ends.inputs["x"].name: x})
+        handles = [op for op in graph.get_operations() if op.type == "VarHandleOp"]
+        assert len({op.device for op in handles}) == 2
+    np.testing.assert_allclose(y, np.tanh(x @ WEIGHTS), rtol=1e-5)
+
+
+def test_a_variable_that_a_saved_function_writes_stays_one(tmp_path):
+    """Whoever loads the model may call that function, which knows of no copies."""
+    _, plan = saved_replicas(tmp_path, learns=True)
+    assert len(plan.variables) == 1
+    assert "variables" not in plan.model["division"]
 
 
 def test_as_few_micro_batches_as_fit():

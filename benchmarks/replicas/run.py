@@ -1,0 +1,202 @@
+"""Two replicas of ResNet-50 at batch 64: the predicted and measured speed, the memory per card.
+
+    python benchmarks/replicas/run.py predict --out DIR    # one and two T4, by prediction
+    python benchmarks/replicas/run.py memory  --out DIR    # on simulated T4s, loader by loader
+    python benchmarks/replicas/run.py measure --out DIR    # two logical CPUs: an idle machine
+
+``memory`` needs a compiler (``placer doctor`` says so).  With ``--size`` and ``--batch`` it is done
+with smaller pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+REPLICAS = "replicas:2"
+CARDS = "2xT4"
+ROUNDS = 7
+
+
+def build(out: Path, size: int) -> Any:
+    """The model, saved as a SavedModel and as a GraphDef with its weights as constants."""
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.framework import convert_to_constants
+
+    keras.utils.set_random_seed(7)
+    model = keras.applications.ResNet50(weights=None, input_shape=(size, size, 3))
+    spec = tf.TensorSpec((None, size, size, 3), name="pictures")
+    if not (out / "saved").exists():
+        model.export(str(out / "saved"), verbose=False)
+        function = tf.function(lambda x: model(x, training=False)).get_concrete_function(spec)
+        frozen = convert_to_constants.convert_variables_to_constants_v2(function)
+        (out / "frozen.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())
+    return model
+
+
+def plan_of(out: Path, name: str, batch: int, devices: str, strategy: str | None) -> Any:
+    """The plan of one of the two files, kept in ``out``."""
+    import placer
+
+    file = out / f"{name}-{devices}-{'whole' if strategy is None else 'replicas'}.json"
+    if not file.exists():
+        settings = {"batch_size": batch, "time_limit": 10.0, "offload": "never"}
+        placer.place(str(out / name), devices, strategy=strategy, **settings).save(file)
+    return placer.Plan.load(file)
+
+
+def predict(out: Path, size: int, batch: int) -> None:
+    """Prints predicted samples a second of one T4, of two replicas, and what those hold."""
+    build(out, size)
+    for name in ("saved", "frozen.pb"):
+        one, two = (plan_of(out, name, batch, *way) for way in (("1xT4", None), (CARDS, REPLICAS)))
+        rates = [batch / plan.metrics.step_seconds for plan in (one, two)]
+        print(f"{name}: {rates[0]:,.0f} and {rates[1]:,.0f} samples/s, {rates[1] / rates[0]:.2f}")
+
+
+def in_use(out: Path, name: str, *words: str) -> dict[str, int]:
+    """The most in use on each simulated card while this script runs the command ``words``."""
+    own = [sys.executable, __file__, *words, "--out", str(out)]
+    tail = ["--devices", CARDS, "--format", "json", "-o", str(out / name), "--force", "--", *own]
+    subprocess.run([sys.executable, "-m", "placer", "simulate", *tail], check=True)
+    found: dict[str, int] = json.loads((out / name).read_text())["peak_bytes"]
+    return found
+
+
+def memory(out: Path, size: int, batch: int) -> None:
+    """Prints what each card holds at most, predicted and by TensorFlow's allocator."""
+    import placer
+
+    build(out, size)
+    size_words = ("--size", str(size), "--batch", str(batch))
+    plans = {name: plan_of(out, name, batch, CARDS, REPLICAS) for name in ("saved", "frozen.pb")}
+    for name, plan in plans.items():
+        placer.apply(str(out / name), plan, out / f"placed-{name}", force=True)
+    ways = {"policy": "saved", "session": "saved", "load_placed": "saved", "graph": "frozen.pb"}
+    for way, name in ways.items():
+        found = in_use(out, f"{way}.json", "step", way, *size_words)
+        rows = {row.name: row.peak_memory_bytes for row in plans[name].devices}
+        tell(way, rows, found)
+    found = in_use(out, "keras.json", "step", "keras", *size_words)
+    tell("keras", json.loads((out / "keras-plan.json").read_text()), found)
+
+
+def tell(way: str, predicted: dict[str, int], found: dict[str, int]) -> None:
+    """Prints one row."""
+    told = (
+        f"{name} {found[name] / 1e6:.1f} MB, predicted {predicted[name] / 1e6:.1f} "
+        f"({predicted[name] / found[name] - 1:+.1%})"
+        for name in sorted(found)
+    )
+    print(f"{way}: {'; '.join(told)}", flush=True)
+
+
+def step(out: Path, way: str, size: int, batch: int) -> None:
+    """Loads the placed program in one way, and runs three steps of it."""
+    import numpy as np
+    import tensorflow as tf
+
+    pictures = np.zeros((batch, size, size, 3), np.float32)
+    v1 = tf.compat.v1
+    if way in ("session", "graph"):
+        with tf.Graph().as_default(), v1.Session() as session:
+            if way == "session":
+                loaded = v1.saved_model.load(session, ["serve"], str(out / "placed-saved"))
+                signature = loaded.signature_def["serving_default"]
+                (fed,), (fetched,) = (
+                    [item.name for item in ends.values()]
+                    for ends in (signature.inputs, signature.outputs)
+                )
+            else:
+                graph_def = v1.GraphDef.FromString((out / "placed-frozen.pb").read_bytes())
+                tf.import_graph_def(graph_def, name="")
+                fed = next(n.name for n in graph_def.node if n.op == "Placeholder") + ":0"
+                fetched = "Identity:0"
+            for _ in range(3):
+                session.run(fetched, {fed: pictures})
+        return
+    import placer
+
+    if way == "keras":
+        model = build(out, size)
+        found = placer.auto(model, CARDS, batch_size=batch, offload="never")
+        print(found.summary(), file=sys.stderr)
+        rows = {row.name: row.peak_memory_bytes for row in found.plan.devices}
+        (out / "keras-plan.json").write_text(json.dumps(rows))
+        with found.bind(model):
+            model.predict(np.tile(pictures, (3, 1, 1, 1)), batch_size=batch, verbose=0)
+        return
+    if way == "load_placed":
+        loaded = placer.load_placed(out / "placed-saved")
+    else:
+        options = tf.saved_model.LoadOptions(experimental_variable_policy="save_variable_devices")
+        loaded = tf.saved_model.load(str(out / "placed-saved"), options=options)
+    function = loaded.signatures["serving_default"]
+    with tf.device("CPU:0"):
+        fed = tf.constant(pictures)
+        for _ in range(3):
+            function(fed)
+
+
+def measure(out: Path, size: int, batch: int) -> None:
+    """Prints the seconds of a batch, replicas on two logical CPUs in turns with the plain model on
+    one, each with one intra-op thread; and whether the outputs are the same bits."""
+    import numpy as np
+    import tensorflow as tf
+
+    import placer
+    from placer.application.devices.device_mapping import configure_logical_cpus
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    configure_logical_cpus(3)
+    build(out, size)
+    plan = plan_of(out, "saved", batch, "2xCPU:64GiB", REPLICAS)
+    placer.apply(str(out / "saved"), plan, out / "placed-cpus", force=True)
+    replicas = placer.load_placed(out / "placed-cpus").signatures["serving_default"]
+    plain = tf.saved_model.load(str(out / "saved")).signatures["serving_default"]
+    pictures = tf.constant(np.random.default_rng(7).random((batch, size, size, 3), np.float32))
+    seconds: dict[str, list[float]] = {"plain": [], "replicas": []}
+    outputs = {}
+    for number in range(ROUNDS + 1):
+        for name, function in (("plain", plain), ("replicas", replicas)):
+            started = time.perf_counter()
+            (outputs[name],) = (value.numpy() for value in function(pictures).values())
+            if number:
+                seconds[name].append(time.perf_counter() - started)
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    same = np.array_equal(outputs["plain"], outputs["replicas"])
+    print({name: f"{median:.3f} s" for name, median in medians.items()}, f"bit-equal: {same}")
+    print(f"{medians['plain'] / medians['replicas']:.2f} times as fast; load {os.getloadavg()[0]}")
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("predict", "memory", "measure", "step"))
+    parser.add_argument("way", nargs="?", help="of a step: how it is loaded")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--batch", type=int, default=64)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(exist_ok=True, parents=True)
+    sizes = arguments.size, arguments.batch
+    if arguments.what == "step":
+        step(arguments.out, arguments.way, *sizes)
+        return
+    {"predict": predict, "memory": memory, "measure": measure}[arguments.what](
+        arguments.out, *sizes
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Which variables of a SavedModel stay what the restore op makes them.
+
+A copy of such a variable on another device is as good as the variable.  One that any saved function
+may write, called by whoever loads the model, is not: its copies would keep their old values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from placer.extraction.graph_defs.op_definitions import called_function, called_functions
+from placer.extraction.graph_defs.protobufs import functions_by_name
+from placer.extraction.reading.checkpoint_index import CheckpointIndex
+from placer.extraction.reading.loaded_variables import checkpoint_keys, leading_to, objects_in_use
+from placer.graph.op_types import BRANCHES, CALLS, CONTROL_FLOW, READS
+from placer.graph.tensor_names import data_inputs, op_of, source_of
+
+_KEEPS = READS | {"SaveV2", "DisableCopyOnRead", "NoOp"}
+"""Op types that take a handle and leave the variable as it is."""
+
+
+def find_unwritten(signature: str, meta_graph: Any, index: CheckpointIndex) -> set[str]:
+    """The handles of the main graph whose variables are objects that only the restore op writes.
+
+    Copies become arguments of the function that ``signature`` calls, which nothing else may call.
+    """
+    objects = objects_in_use(meta_graph)
+    library = functions_by_name(meta_graph.graph_def)
+    nodes = meta_graph.graph_def.node
+    outputs = meta_graph.signature_def[signature].outputs.values() if signature else ()
+    callers = {source_of(info.name) for info in outputs}
+    calls = [called_function(node) for node in nodes if node.name in callers]
+    inner = (
+        name.name for f in library.values() for n in f.node_def for _, name in called_functions(n)
+    )
+    if len(calls) != 1 or calls[0] not in meta_graph.object_graph_def.concrete_functions:
+        return set()
+    if calls[0] in {*inner} or [called_function(node) for node in nodes].count(calls[0]) > 1:
+        return set()
+    # what functions and the main graph may write
+    written = _Written(library)
+    saved = meta_graph.object_graph_def.concrete_functions
+    found = set[int]()
+    for name in saved.keys() & library.keys():
+        bound = saved[name].bound_inputs
+        first = len(library[name].signature.input_arg) - len(bound)
+        found.update(n for at, n in enumerate(bound, first) if at in written.by(name))
+    main = {node.name: node for node in nodes}
+    restoring = set(leading_to(source_of(meta_graph.saver_def.restore_op_name), main))
+    taken = {
+        op_of(text)
+        for node in nodes
+        if node.name not in restoring
+        for at, text in enumerate(data_inputs(node.input))
+        if written.takes(node, at)
+    }
+    # what the checkpoint has as a value of its own
+    keys = checkpoint_keys(index) if index.entries else {}
+    entries = {number: index.entries.get(key) for number, key in (keys or {}).items()}
+    return {
+        handle
+        for number, handle in objects.items()
+        if meta_graph.object_graph_def.nodes[number].WhichOneof("kind") == "variable"
+        and number not in found
+        and handle not in taken
+        and (not index.entries or ((e := entries.get(number)) is not None and not e.sliced))
+    }
+
+
+class _Written:
+    """Which arguments of functions may be written, by the numbers of the arguments."""
+
+    def __init__(self, library: Mapping[str, Any]) -> None:
+        self.library = library
+        self._known: dict[str, set[int]] = {}
+
+    def by(self, name: str) -> set[int]:
+        """The arguments that function ``name`` may write; all of one that is not there."""
+        if name not in self._known:
+            self._known[name] = set()  # a function that calls itself
+            function = self.library[name]
+            numbers = {arg.name: n for n, arg in enumerate(function.signature.input_arg)}
+            self._known[name] = {
+                numbers[text]
+                for node in function.node_def
+                for at, text in enumerate(data_inputs(node.input))
+                if text in numbers and self.takes(node, at)
+            } | {numbers[text] for text in function.ret.values() if text in numbers}
+        return self._known[name]
+
+    def takes(self, node: Any, at: int) -> bool:
+        """Whether ``node`` may write a variable whose handle is its input number ``at``."""
+        if node.op in CONTROL_FLOW:
+            at -= node.op in BRANCHES
+            names = [name.name for _, name in called_functions(node)]
+            return any(name not in self.library or at in self.by(name) for name in names)
+        name = called_function(node)
+        if node.op in CALLS or name in self.library:
+            return name not in self.library or at in self.by(name)
+        return node.op not in _KEEPS
