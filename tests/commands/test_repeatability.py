@@ -43,7 +43,8 @@ def place_in_process(model: Path, plan: Path, hash_seed: int, *options: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "objective", ["transfer", "step-time", pytest.param("throughput", marks=long_test)]
+    "objective",
+    ["transfer", *(pytest.param(each, marks=long_test) for each in ("step-time", "throughput"))],
 )
 def test_a_work_limit_gives_the_same_plan_under_any_load(layers, tmp_path, objective):
     """Alone and beside processes that keep every core busy, with sets in another order: the same

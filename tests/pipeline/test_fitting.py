@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from long_tests import long_test
 from simulation.simulated_runs import require_simulation, with_caps
 
 import placer
@@ -267,6 +268,7 @@ def test_requests_that_make_no_sense_are_refused(options, told):
     assert read_share("12.5%") == 0.125
 
 
+@long_test
 def test_two_devices_and_recomputation_together(step, free):
     """At 0.31 of what the step needs it fits neither two devices, as is proven, nor one that
     computes again, but two that do: applied, and served by two simulated GPUs with a tenth more,

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from long_tests import long_test
 from small_problems import tangle
 
 from placer.files import temporary_cache
@@ -155,6 +156,7 @@ def test_without_a_place_for_caches_code_is_kept_for_one_process(
 SOLVE = """
 import json, sys, time
 sys.path.append(sys.argv[1])
+from long_tests import long_test
 from small_problems import tangle
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
@@ -204,6 +206,7 @@ def search_peaks(problem: PlacementProblem, parameters: SolverParameters) -> Sol
     return search_in_child(PEAKS, peaks, [], parameters, parameters.time_limit_seconds)
 
 
+@long_test
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_no_search_compiles_anything_itself(shared_folder: Path) -> None:

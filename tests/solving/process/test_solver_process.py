@@ -46,8 +46,7 @@ def test_a_child_killed_at_any_moment_loses_nothing() -> None:
     problem = tangle(1)
     at_once = solve(problem, SolverParameters(time_limit_seconds=0.5))
     assert at_once.value is not None
-    moments = [0.0, *(random.Random(2).uniform(0.1, 4.0) for _ in range(2))]
-    for seconds in moments:
+    for seconds in (0.0, random.Random(2).uniform(0.1, 4.0)):
         killer = threading.Thread(target=kill_a_child_after, args=(seconds,), daemon=True)
         killer.start()
         solution = solve(problem, SolverParameters(time_limit_seconds=30.0), hint=at_once.device_of)
