@@ -53,6 +53,9 @@ FRAME_HEIGHT = 720
 MOST_OPS = 20_000
 """Beyond this the page is megabytes, which a notebook would keep: text is shown instead."""
 
+_NEAR = 0.95
+"""Share of its limit from which a device is shown as nearly full."""
+
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
@@ -152,6 +155,8 @@ def _memory_parts(device: Mapping[str, Any]) -> dict[str, Any]:
     known = required is not None and usable and usable != AMPLE_BYTES
     found["share"] = required / usable if known else None
     found["share_text"] = quantities.share_of_cap(required, usable)
+    over = known and required > usable
+    found["level"] = "over" if over else "near" if known and required > _NEAR * usable else ""
     ends = [0, resident, peak or 0, required or 0]
     shares = [min(100.0, 100 * end / usable) if known else 0.0 for end in ends]
     kinds = ("resident", "step", "padding")

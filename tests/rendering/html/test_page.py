@@ -207,6 +207,10 @@ def test_the_need_of_a_device_is_told_in_parts():
         ("step", 20.0, 30.0),
         ("padding", 50.0, 25.0),
     ]
+    for usable, level in ((150, "near"), (140, "over")):
+        row = replace(row, usable_bytes=usable << 20)
+        page = render_page(small_plan(devices=(row, *small_plan().devices[1:])))
+        assert f'<svg class="gauge {level}"' in page
 
 
 def test_clones_and_swaps_have_their_place():

@@ -82,8 +82,9 @@ def test_every_figure_is_the_jsons(show, report):
     for key, value, text in figures:
         assert value == value_at(document, key), key
         assert text
-    fullest = max(document["plan"]["devices"], key=lambda row: row["peak_expected_bytes"])
-    assert page.execute_script(PEAK_FIGURE) == fullest["peak_expected_bytes"]
+    gpus = [row for row in document["plan"]["devices"] if row["type"] == "GPU"]
+    tightest = max(gpus, key=lambda row: row["required_bytes"] / row["usable_bytes"])
+    assert page.execute_script(PEAK_FIGURE) == tightest["peak_expected_bytes"]
     busy = {row["name"]: row["busy_seconds"] for row in document["plan"]["devices"]}
     step = report.plan.step()
     for number, device in enumerate(step.devices):
@@ -138,6 +139,24 @@ def test_memory_follows_the_cursor(show):
         canvas.send_keys(key)
     kinds = {KINDS.index(buffer.kind) for buffer in step.buffers if buffer.device == number}
     assert len(page.find_elements("css selector", "#memory .legend li")) == len(kinds)
+
+
+def test_devices_are_seen_together(show, report):
+    """A line for each device that has a limit, the tightest first, each with its bytes."""
+    page = show(render_page(report))
+    tightest, *others = page.execute_script(
+        "return [...document.querySelectorAll('#memory .choice input')].map((each) => each.value)"
+    )
+    assert others[-1] == "All"
+    rows = {row.name: row for row in report.plan.devices}
+    assert rows[tightest].required_bytes == max(
+        row.required_bytes for row in rows.values() if row.type == "GPU"
+    )
+    page.execute_script("document.querySelector('#memory .choice input[value=All]').click()")
+    shown = page.execute_script(
+        "return [...document.querySelectorAll('#memory .legend li')].map((each) => each.innerText)"
+    )
+    assert sorted(text[:5] for text in shown) == ["GPU:0", "GPU:1"]
 
 
 def test_a_script_in_an_op_name_does_not_run(show):

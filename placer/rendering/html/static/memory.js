@@ -1,15 +1,31 @@
 // Memory over the time of a step: per device a stacked area by kind, with the tensors alive at the
-// cursor. Memory follows the execution order; its positions stand at their time (see `momentOf`).
+// cursor, or a line for each device that has a limit. Memory follows the execution order; its
+// positions stand at their time (see `momentOf`).
+const paleKinds = new Set(["kind-weights", "unused"]);  // what is there all the time
 const ampleBytes = 2 ** 50;  // the cap of a host whose memory nobody gave
 const memoryView = () => {
   const buffers = step.buffers;
   const count = Math.max(step.order.length, 1);
   const seriesOf = devices.map(() => null);
 
-  // Bytes of every kind while op number i of the order runs, and their sum.
+  const limitOf = (device) => {
+    const bytes = planRow(device)?.usable_bytes;
+    return bytes && bytes !== ampleBytes ? bytes : 0;
+  };
+  // What is loaded on a device and read by no op: all that is resident but what ops hold.
+  const unusedOf = (device) => {
+    let bytes = planRow(device)?.resident_bytes ?? 0;
+    step.device.forEach((where, op) => { if (where === device) bytes -= step.persistent_bytes[op]; });
+    return Math.max(0, bytes);
+  };
+  const kindClass = (kind) => kind < step.kinds.length ? `kind-${step.kinds[kind]}` : "unused";
+  const nameOfKind = (kind) => kind < step.kinds.length ? kindName(step.kinds[kind]) : "loaded, not used";
+
+  // Bytes of every kind while op number i of the order runs, what is not used last, and their sum.
   const series = (device) => {
     if (seriesOf[device]) return seriesOf[device];
     const kinds = step.kinds.map(() => null);
+    const unused = unusedOf(device);
     for (let i = 0; i < buffers.op.length; i += 1) {
       if (buffers.device[i] !== device || !buffers.bytes[i]) continue;
       const line = kinds[buffers.kind[i]] ??= new Float64Array(count + 1);
@@ -22,16 +38,21 @@ const memoryView = () => {
       let sum = 0;
       for (let i = 0; i < count; i += 1) { sum += line[i]; line[i] = sum; total[i] += sum; }
     }
+    if (unused) {
+      kinds.push(new Float64Array(count).fill(unused));
+      for (let i = 0; i < count; i += 1) total[i] += unused;
+    }
     let peak = 0;
     for (let i = 1; i < count; i += 1) if (total[i] > total[peak]) peak = i;
     seriesOf[device] = { kinds, total, peak };
     return seriesOf[device];
   };
-  const fullest = () => {
-    let best = 0;
-    devices.forEach((_, d) => { if (series(d).total[series(d).peak] > series(best).total[series(best).peak]) best = d; });
-    return best;
-  };
+  const shareOf = (device) => limitOf(device) ? (planRow(device).required_bytes ?? 0) / limitOf(device) : -1;
+  const peakOf = (device) => series(device).total[series(device).peak];
+  // The tightest device first: the chart begins with it, and lines are drawn along its op order.
+  const byTightness = devices.map((_, d) => d).sort((a, b) => shareOf(b) - shareOf(a) || peakOf(b) - peakOf(a));
+  const limited = byTightness.filter(limitOf);
+  let together = false;
   // The position with most bytes of those from one time up to before another.
   const fullestIn = (from, to) => {
     const { total } = series(device);
@@ -40,16 +61,16 @@ const memoryView = () => {
     for (let i = lastBefore(from) + 1; i < count && momentOf[i] < to; i += 1) if (total[i] > total[best]) best = i;
     return best;
   };
-  let device = fullest();
+  let device = byTightness[0];
   let cursor = series(device).peak;
 
   const draw = (context, width, height) => {
-    const { kinds, total, peak } = series(device);
+    const { kinds } = series(device);
     const bottom = height - 18;
-    const row = planRow(device);
-    const cap = row?.usable_bytes;
-    const most = total[peak] || 1;
-    const top = cap && cap < 1.6 * most ? Math.max(cap, most) * 1.06 : most * 1.08;
+    const shown = together ? limited : [device];
+    const most = Math.max(1, ...shown.map(peakOf));
+    const caps = [...new Set(shown.map(limitOf))].filter((cap) => cap && (together || cap < 1.6 * most));
+    const top = Math.max(most, ...caps) * (caps.length ? 1.06 : 1.08);
     const y = (bytes) => bottom - bytes / top * (bottom - 8);
     const tick = niceBytes(top, 5);
     context.textBaseline = "middle";
@@ -66,7 +87,13 @@ const memoryView = () => {
       moments[p] = fullestIn(chart.value(chart.left + p), chart.value(chart.left + p + 1));
     }
     const below = new Float64Array(pixels);
-    kinds.forEach((line, kind) => {
+    if (together) limited.forEach((each) => {
+      const { total } = series(each);
+      context.beginPath();
+      for (let p = 0; p < pixels; p += 1) { context.lineTo(chart.left + p, y(total[moments[p]])); context.lineTo(chart.left + p + 1, y(total[moments[p]])); }
+      context.strokeStyle = colour(deviceClass[devices[each]]); context.lineWidth = 3; context.stroke(); context.lineWidth = 1;
+    });
+    else kinds.forEach((line, kind) => {
       if (!line) return;
       context.beginPath();
       for (let p = pixels - 1; p >= 0; p -= 1) { context.lineTo(chart.left + p + 1, y(below[p])); context.lineTo(chart.left + p, y(below[p])); }
@@ -74,15 +101,17 @@ const memoryView = () => {
         below[p] += line[moments[p]];
         context.lineTo(chart.left + p, y(below[p])); context.lineTo(chart.left + p + 1, y(below[p]));
       }
-      context.fillStyle = colour(`kind-${step.kinds[kind]}`);
+      context.globalAlpha = paleKinds.has(kindClass(kind)) ? 0.45 : 1;
+      context.fillStyle = colour(kindClass(kind));
       context.fill();
+      context.globalAlpha = 1;
     });
-    if (cap && cap <= top) {
+    for (const cap of caps) {
       context.strokeStyle = colour("alarm"); context.setLineDash([5, 4]);
       context.beginPath(); context.moveTo(chart.left, y(cap)); context.lineTo(width - 8, y(cap)); context.stroke();
       context.setLineDash([]);
       context.fillStyle = colour("alarm"); context.textAlign = "right"; context.textBaseline = "bottom";
-      context.fillText(`usable ${formatBytes(cap)}`, width - 10, y(cap) - 2);
+      context.fillText(`limit ${formatBytes(cap)}`, width - 10, y(cap) - 2);
     }
     chart.axis(context, height);
     chart.cursor(context, bottom);
@@ -101,8 +130,9 @@ const memoryView = () => {
       const at = fullestIn(value, value + (chart.range[1] - chart.range[0]) / chart.width);
       if (click) moveTo(at);
       const { kinds, total } = series(device);
-      showTooltip([formatBytes(total[at]), step.order.length ? shorten(opName(step.order[at]), 60) : "",
-        ...kinds.flatMap((line, kind) => line?.[at] ? [`${kindName(step.kinds[kind])} ${formatBytes(line[at])}`] : [])], event);
+      showTooltip([together ? "" : formatBytes(total[at]), step.order.length ? shorten(opName(step.order[at]), 60) : "",
+        ...(together ? limited.map((d) => `${devices[d]} ${formatBytes(series(d).total[at])}`)
+          : kinds.flatMap((line, kind) => line?.[at] ? [`${nameOfKind(kind)} ${formatBytes(line[at])}`] : []))], event);
     },
     key: (event) => {
       const by = event.shiftKey ? Math.ceil(count / 50) : 1;
@@ -123,8 +153,9 @@ const memoryView = () => {
       element("b", { "data-bytes": total[cursor] }, formatBytes(total[cursor])), ` on ${devices[device]} while op ${formatCount(cursor + 1)} of ${formatCount(step.order.length)} runs: `,
       running === undefined ? "none" : opButton(running),
       cursor === peak ? element("span", { class: "tag" }, "peak") : "");
-    legend.replaceChildren(...kinds.flatMap((line, kind) => line ? [element("li", {},
-      element("i", { class: `swatch kind-${step.kinds[kind]}` }), kindName(step.kinds[kind]), element("b", {}, formatBytes(line[cursor])))] : []));
+    const entry = (swatch, name, bytes) => element("li", {}, element("i", { class: `swatch ${swatch}` }), name, element("b", {}, formatBytes(bytes)));
+    legend.replaceChildren(...(together ? limited.map((d) => entry(deviceClass[devices[d]], devices[d], series(d).total[cursor]))
+      : kinds.flatMap((line, kind) => line ? [entry(kindClass(kind), nameOfKind(kind), line[cursor])] : [])));
     const rows = [];
     for (let i = 0; i < buffers.op.length; i += 1) {
       if (buffers.device[i] === device && buffers.first[i] <= cursor && cursor <= buffers.last[i] && buffers.bytes[i]) rows.push(i);
@@ -149,13 +180,16 @@ const memoryView = () => {
     const peak = series(device);
     facts.textContent = `Peak ${formatBytes(peak.total[peak.peak])} along this execution order` +
       (row?.peak_memory_bytes ? `; ${formatBytes(row.peak_low_bytes)} to ${formatBytes(row.peak_memory_bytes)} over all orders followed` : "") +
-      (row?.need_bytes && row.allocator ? `; its allocator needs ${formatBytes(row.need_low_bytes)} to ${formatBytes(row.need_bytes)}` : "") +
-      (row?.usable_bytes && row.usable_bytes !== ampleBytes ? `; ${formatBytes(row.usable_bytes)} usable.` : ".");
+      (row?.need_bytes && row.allocator ? `; its allocator requires ${formatBytes(row.need_low_bytes)} to ${formatBytes(row.need_bytes)}` : "") +
+      (limitOf(device) ? `; limit ${formatBytes(limitOf(device))}.` : ".");
+    if (together) facts.textContent = "All devices with a limit; the cursor follows the tightest.";
   };
-  const choose = element("div", { class: "choice", role: "radiogroup", "aria-label": "Device" }, ...devices.map((name, d) =>
-    element("label", {}, element("input", { type: "radio", name: "memory-device", value: name, checked: d === device, onchange: () => {
-      device = d; moveTo(series(d).peak); tellFacts();
-    } }), element("i", { class: `swatch ${deviceClass[name]}` }), name)));
+  const option = (name, d, swatch) => element("label", {}, element("input", { type: "radio", name: "memory-device", value: name, checked: swatch !== null && d === device, onchange: () => {
+    together = swatch === null; device = d; moveTo(series(d).peak); tellFacts();
+  } }), swatch, name);
+  const choose = element("div", { class: "choice", role: "radiogroup", "aria-label": "Device" },
+    ...byTightness.map((d) => option(devices[d], d, element("i", { class: `swatch ${deviceClass[devices[d]]}` }))),
+    limited.length > 1 ? option("All", byTightness[0], null) : "");
   bodyOf("memory").append(element("div", { class: "row" }, choose, chart.tools), facts, chart.canvas, legend);
   byId("cursor").append(moment, alive);
   timeAxis.cursor = momentOf[cursor] ?? null;
