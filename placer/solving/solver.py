@@ -19,7 +19,6 @@ from placer.solving.objectives.throughput.problem import to_loads
 from placer.solving.process import clock
 from placer.solving.process.child_search import one_process
 from placer.solving.reduction.unit_problem import reduce_to_units
-from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.tidying import tidy
 from placer.solving.transfer.schedule import SCHEDULE
@@ -166,11 +165,10 @@ def _solution(problem: PlacementProblem, result: Solution) -> Solution:
     if result.device_of is None:
         is_told = result.status is Status.INFEASIBLE
         return replace(result, unsolvable=problem if is_told else None)
-    settled = settle_signals(problem, result.device_of)
-    device_of = tidy(problem, settled)
+    device_of = tidy(problem, result.device_of)
     scored = score(problem, device_of)
     if scored.violations:  # sums above 2^53 bytes are rounded there
-        device_of, scored = settled, score(problem, settled)
+        device_of, scored = result.device_of, score(problem, result.device_of)
     if scored.violations:
         raise AssertionError(f"the solver broke a constraint: {scored.violations[0]}")
     is_optimal = scored.cost == result.lower_bound

@@ -23,7 +23,6 @@ from placer.prediction.times.messages import list_messages
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.arrays import Floats
 from placer.solving.reduction.unit_problem import reduce_to_units
-from placer.solving.signals import settle_signals
 
 _MOST_TRIALS = 2_000
 """Trials of places for the pieces of one device, until it keeps them."""
@@ -55,7 +54,7 @@ def tidy_within(
     """``device_of`` with its overruns; without debris where it keeps the caps so: first pieces are
     moved that devices surely have room for, then any by the rows, then what that left has room for;
     nothing once it ``is_late`` for so many predictions."""
-    found = settle_signals(problem, device_of)
+    found = tuple(device_of)
     kept = find_overruns(found)
     if max(kept) > 0:
         return found, kept

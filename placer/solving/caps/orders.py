@@ -18,7 +18,6 @@ from placer.solving.peaks.searches import SEARCHES
 from placer.solving.process.child_search import search_in_child
 from placer.solving.process.deadline import Deadline
 from placer.solving.search.peak_problem import PeakProblem
-from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution
 
 
@@ -83,8 +82,7 @@ class Orders:
         searched = search_in_child(name, peaks, starts, found.parameters, seconds)
         if searched.device_of is None:
             return searched
-        device_of = settle_signals(self.problem, units.expand(searched.device_of))
-        return replace(searched, device_of=device_of)
+        return replace(searched, device_of=units.expand(searched.device_of))
 
     def learn(self, found: Found, searched: Solution, over: Sequence[int]) -> str:
         """Sets what the next search is about.  Returns why none follows, if none does."""

@@ -17,11 +17,8 @@ expands to one of the larger at the same cost, so bounds and infeasibility carry
    that, u joins v.
 4. *Dearer than the incumbent.*  If the nets from u to v and from v to u have more bytes than a
    known placement costs altogether, no better placement separates u and v.
-5. *Isolated.*  A unit without nets and weight can follow any unit that is not allowed more than
-   it if it costs the same everywhere; it joins one that it has a control edge or an empty tensor in
-   common with.
 
-Rules 2, 3 and 5 are applied to many units in one sweep.  That is sound as long as no unit that
+Rules 2 and 3 are applied to many units in one sweep.  That is sound as long as no unit that
 received another one joins a third in the same sweep: what happened elsewhere only merges
 consumers, drops nets and narrows allowed sets of the receiving side, all of which keep the
 conditions true.
@@ -72,10 +69,6 @@ class _Sweep:
         self.received = [False] * problem.unit_count
         self.joined = False
         self.nets = _incident_nets(problem)
-        self.tied: list[list[int]] = [[] for _ in range(problem.unit_count)]
-        for unit, other in problem.ties:
-            self.tied[unit].append(other)
-            self.tied[other].append(unit)
 
     def root(self, unit: int) -> int:
         while self.parent[unit] != unit:
@@ -114,7 +107,7 @@ class _Sweep:
                 self.join(unit, other)
 
     def join_weightless(self) -> None:
-        """Rules 2, 3 and 5."""
+        """Rules 2 and 3."""
         weightless = _weightless(self.problem)
         for unit, is_weightless in enumerate(weightless):
             if not is_weightless or self.received[unit] or self.parent[unit] != unit:
@@ -140,8 +133,6 @@ class _Sweep:
             spare = saved - bytes_in - missed
             if spare >= 0 and self._may(unit, consumer, spare):
                 yield consumer
-        if not into and not out_of:
-            yield from (other for other in self.tied[unit] if self._may(unit, other, 0))
 
     def _may(self, unit: int, target: int, spare: int) -> bool:
         """Whether ``unit`` is allowed wherever ``target`` is, costs at most ``spare`` more there

@@ -33,9 +33,6 @@ def merge_units(problem: UnitProblem, root_of: Sequence[int]) -> UnitProblem:
         cost=_sums_by_device(problem.cost, new_of, count),
         unit_of=tuple(new_of[unit] for unit in problem.unit_of),
         anchor=tuple(anchor),
-        ties=tuple(
-            dict.fromkeys((new_of[a], new_of[b]) for a, b in problem.ties if new_of[a] != new_of[b])
-        ),
     )
 
 

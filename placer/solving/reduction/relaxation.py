@@ -94,7 +94,6 @@ def _with_whole_quanta(problem: UnitProblem, quantum: int) -> UnitProblem:
         problem,
         nets=tuple(replace(net, bytes=net.bytes // quantum * quantum) for net in problem.nets),
         cost=tuple(tuple(c // quantum * quantum for c in costs) for costs in problem.cost),
-        ties=(),
     )
     return merge_units(rounded, range(problem.unit_count))  # which drops nets without bytes
 

@@ -28,10 +28,8 @@ class UnitProblem:
     """Units instead of ops; whatever is optimal here is optimal for the problem it came from.
 
     ``allowed`` has the device numbers of each unit (empty: it fits nowhere), ``unit_of`` the unit
-    of each op, ``anchor`` the op of each unit that the others of it follow, ``ties`` the pairs of
-    units that cost nothing to separate but belong together (control edges, empty tensors).  Where
-    something is fetched, the outside world is a unit on the host without ops, whose anchor is
-    :data:`OUTSIDE`.
+    of each op, ``anchor`` the op of each unit that the others of it follow.  Where something is
+    fetched, the outside world is a unit on the host without ops, whose anchor is :data:`OUTSIDE`.
 
     A net's ``bytes`` are paid once per device, other than its producer's, that holds a consumer.
     ``cost[unit][device]`` is paid by the unit on that device.
@@ -45,7 +43,6 @@ class UnitProblem:
     cost: tuple[tuple[int, ...], ...]
     unit_of: tuple[int, ...]
     anchor: tuple[int, ...]
-    ties: tuple[tuple[int, int], ...] = ()
 
     @property
     def unit_count(self) -> int:
@@ -67,7 +64,7 @@ class UnitProblem:
     def alone(self) -> UnitProblem:
         """The problem of the units for themselves, each of which is then its own op."""
         units = tuple(range(self.unit_count))
-        return replace(self, unit_of=units, anchor=units, ties=())
+        return replace(self, unit_of=units, anchor=units)
 
     def value(self, device_of_unit: Sequence[int]) -> int:
         """The cost of a placement of the units in bytes."""
@@ -121,7 +118,6 @@ def reduce_to_units(problem: PlacementProblem) -> UnitProblem:
         cost=_costs(problem, unit_of, count),
         unit_of=unit_of,
         anchor=_first_ops(unit_of),
-        ties=_ties(problem, unit_of),
     )
     if problem.fetched:
         units, unit_of = _with_outside(units), (*unit_of, count)
@@ -188,21 +184,6 @@ def _first_ops(unit_of: Sequence[int]) -> tuple[int, ...]:
     for op, unit in enumerate(unit_of):
         first.setdefault(unit, op)
     return tuple(first.values())
-
-
-def _ties(problem: PlacementProblem, unit_of: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Pairs of units with a control edge or a tensor without bytes between them, where it costs
-    nothing to send these."""
-    if problem.message_bytes:
-        return ()
-    pairs = [(unit_of[before], unit_of[after]) for before, after in problem.control_edges]
-    pairs += [
-        (unit_of[tensor.producer], unit_of[consumer])
-        for tensor in problem.tensors
-        if tensor.bytes == 0
-        for consumer in tensor.consumers
-    ]
-    return tuple(dict.fromkeys((a, b) for a, b in pairs if a != b))
 
 
 def _allowed(problem: PlacementProblem, unit_of: Sequence[int], count: int) -> list[set[int]]:

@@ -111,14 +111,3 @@ def test_a_tensor_dearer_than_the_incumbent_is_never_cut() -> None:
     units = reduce_to_units(problem)
     assert contract(units).unit_count == 4
     assert contract(units, incumbent_value=2).unit_of == (0, 0, 1, 1)
-
-
-def test_isolated_ops_stay_with_those_they_control() -> None:
-    """An op without tensors follows the op it has a control edge with."""
-    problem = problem_of(
-        resident=[3, 0, 3],
-        tensors=[(0, [2], 1)],
-        capacity=[3, 3],
-        control_edges=[(1, 2)],
-    )
-    assert contract(reduce_to_units(problem)).unit_of == (0, 1, 1)
