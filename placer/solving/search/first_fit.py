@@ -1,13 +1,11 @@
 """A first placement without OR-Tools and without compiled code: what is left if the search fails.
 
-Orders of the units in which neighbours share bytes are cut into one segment per device where the
-least crosses, or filled into device after device; of the best, single units move to where they
-cost less.
+The units are cut into one segment per device where the least crosses, or filled into device after
+device; of the best placement, single units move to where they cost less.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -17,14 +15,10 @@ import numpy.typing as npt
 from placer.problem.placement_problem import ProblemTensor
 from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import UnitProblem
-from placer.solving.search.laplacian import MOST_UNITS, Matrix, slow_modes
 from placer.solving.search.linear_split import split
 
 _MOST_READERS = 16
 """Nets with more say little about who belongs together, and take long to go through."""
-
-_MODES = 2
-"""Orders along the slowest modes of the Laplacian, where there are few units."""
 
 Placement = tuple[int, ...]
 
@@ -107,13 +101,9 @@ class _Descent:
 
 def _fillings(problem: UnitProblem) -> Iterator[Placement | None]:
     """Placements along some orders of the units, ``None`` where they do not fit."""
-    filling = _Filling(problem)
-    for order in (list(range(problem.unit_count)), adjacency_order(problem)):
-        yield filling.in_segments(order)
-        yield filling.one_by_one(order, goes_back=False)
-    if problem.nets and 2 < problem.unit_count <= MOST_UNITS:
-        for mode in slow_modes(_clique_weights(problem), _MODES, within_parts=True):
-            yield filling.in_segments(np.argsort(mode, kind="stable").tolist())
+    filling, order = _Filling(problem), range(problem.unit_count)
+    yield filling.in_segments(order)
+    yield filling.one_by_one(order, goes_back=False)
     yield filling.one_by_one(filling.heaviest_first(), goes_back=True)
     if any(costs[problem.host] for costs in problem.cost):
         yield filling.one_by_one(filling.dearest_first(), goes_back=True)
@@ -192,43 +182,3 @@ class _Filling:
             device_of[unit] = device
             room[:, device] -= weight
         return device_of
-
-
-def _clique_weights(problem: UnitProblem) -> Matrix:
-    """Weights of ties: every net is a clique, its bytes divided among the ties of each unit."""
-    weight = np.zeros((problem.unit_count, problem.unit_count))
-    for net in problem.nets:
-        if len(net.consumers) < 4 * _MOST_READERS:
-            pins = np.asarray((net.producer, *net.consumers))
-            weight[np.ix_(pins, pins)] += net.bytes / len(net.consumers)
-    np.fill_diagonal(weight, 0.0)
-    return weight
-
-
-def adjacency_order(problem: UnitProblem) -> list[int]:
-    """The units one after the other, always the one that shares most bytes with those before.
-
-    H. Nagamochi, T. Ibaraki, Computing Edge-Connectivity in Multigraphs and Capacitated Graphs,
-    SIAM J. Discrete Math. 5 (1992), doi:10.1137/0405004, on maximum adjacency orderings.
-    """
-    neighbours: list[dict[int, float]] = [{} for _ in problem.allowed]
-    for net in problem.nets:
-        if len(net.consumers) <= _MOST_READERS:
-            share = net.bytes / len(net.consumers)
-            for unit in net.consumers:
-                for one, other in ((net.producer, unit), (unit, net.producer)):
-                    neighbours[one][other] = neighbours[one].get(other, 0.0) + share
-    shared = [0.0] * problem.unit_count
-    order: dict[int, None] = {}
-    for first in range(problem.unit_count):
-        waiting = [(0.0, first)]
-        while waiting:
-            unit = heapq.heappop(waiting)[1]
-            if unit in order:
-                continue
-            order[unit] = None
-            for other, size in neighbours[unit].items():
-                if other not in order:
-                    shared[other] += size
-                    heapq.heappush(waiting, (-shared[other], other))
-    return list(order)

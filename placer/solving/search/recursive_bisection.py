@@ -194,6 +194,6 @@ def _positions(part: Arrays, random: np.random.Generator) -> list[Floats]:
     count = len(part.units.allowed)
     found = [np.arange(count, dtype=np.float64), random.random(count)]
     if count > 2:
-        modes = slow_modes(clique_weights(part), _SCHEDULE.modes, within_parts=False)
+        modes = slow_modes(clique_weights(part), _SCHEDULE.modes)
         found += [*modes, *(random.normal(size=(_SCHEDULE.mixes, len(modes))) @ modes)]
     return found

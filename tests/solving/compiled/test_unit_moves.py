@@ -144,7 +144,7 @@ def test_the_first_mode_of_a_chain_is_its_order() -> None:
     tensors = [(names[i], [names[i + 1]], 8) for i in range(19)]
     problem = reduce_to_units(problem_of(resident=[1] * 20, tensors=tensors, capacity=[20, 20]))
     weight = clique_weights(transfer_arrays(problem))
-    order = np.argsort(slow_modes(weight, 1, within_parts=False)[0]).tolist()
+    order = np.argsort(slow_modes(weight, 1)[0]).tolist()
     assert order in (names, names[::-1])
 
 
