@@ -127,7 +127,7 @@ def debris(problem: Any, device_of: list[int], peaks: list[int]) -> int:
 
     ``peaks`` are what caps hold for: what the allocators need, where that is more.
     """
-    from placer.prediction.times.messages import list_messages
+    from placer.prediction.times.step_time import list_messages
 
     messages = [(m.bytes, (m.producer, *m.consumers)) for m in list_messages(problem)]
     piece_of = pieces(problem.group, [ends for _, ends in messages], device_of)

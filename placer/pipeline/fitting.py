@@ -22,7 +22,7 @@ from placer.pipeline.formulation import Formulation, formulate
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.pipeline.search import find_placement, predict_solution
 from placer.pipeline.workload import Workload
-from placer.solving.caps.overruns import PEAK_OVER_CAP
+from placer.solving.caps.predictions import PEAK_OVER_CAP
 from placer.solving.process import clock
 from placer.solving.solution import Solution, Status
 

@@ -25,7 +25,7 @@ from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import Metrics
 from placer.prediction.scoring import cost, slower_bytes
 from placer.problem.placement_costs import cost_link
-from placer.solving.caps.overruns import PEAK_OVER_CAP
+from placer.solving.caps.predictions import PEAK_OVER_CAP
 from placer.solving.solution import Solution
 
 _OPS_PER_WARNING = 20

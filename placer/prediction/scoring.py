@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from placer.prediction.times.messages import list_messages
+from placer.prediction.times.step_time import list_messages
 from placer.problem.placement_problem import PlacementProblem
 
 

@@ -25,7 +25,7 @@ from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.placement_problem import PlacementProblem
 from placer.processes import collection_paused
 from placer.solving.baselines import BASELINES, SMALLEST_TABLES
-from placer.solving.baselines.time_limits import TooLateError, ending_by
+from placer.solving.baselines.tasks import TooLateError, ending_by
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.caps.stages import solve_under_peaks
 from placer.solving.process import clock

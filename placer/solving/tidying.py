@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from placer.graph.passes.levels import Message
-from placer.prediction.times.messages import list_messages
+from placer.prediction.times.step_time import list_messages
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.arrays import Floats
 from placer.solving.reduction.unit_problem import reduce_to_units

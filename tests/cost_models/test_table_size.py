@@ -1,6 +1,6 @@
 """What tables and strings take, against the tables' own growth."""
 
-from cost_models.table_size import strings_bytes, table_bytes, text_bytes
+from placer.extraction.reading.table_contents import strings_bytes, table_bytes, text_bytes
 
 
 def test_a_table_is_seven_eighths_full_at_most():

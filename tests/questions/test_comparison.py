@@ -21,7 +21,7 @@ from placer.rendering.json_text import to_json
 from placer.rendering.text.comparison_text import comparison_blocks, comparison_csv
 from placer.rendering.text.formats import render
 from placer.solving.baselines import BASELINES, SMALLEST_TABLES
-from placer.solving.baselines.time_limits import ending_by
+from placer.solving.baselines.tasks import ending_by
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from small_problems import problem_of, random_problem
 
 from placer.prediction.scoring import score
-from placer.prediction.times.messages import list_messages
+from placer.prediction.times.step_time import list_messages
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.tidying import tidy, tidy_within
 

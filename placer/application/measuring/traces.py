@@ -19,9 +19,14 @@ from placer import __version__
 from placer.application.measuring.profiling import pop_program_options
 from placer.application.measuring.trace_memory import WANTED as MEMORY_VALUES
 from placer.application.measuring.trace_memory import allocator_peaks
-from placer.application.measuring.trace_names import FlatNames, is_fused
 from placer.application.measuring.trace_steps import WANTED as STEP_VALUES
-from placer.application.measuring.trace_steps import OpTime, RunOfOps, step_times
+from placer.application.measuring.trace_steps import (
+    FlatNames,
+    OpTime,
+    RunOfOps,
+    is_fused,
+    step_times,
+)
 from placer.application.measuring.xplane_files import TracePlane, find_trace_files, read_trace_file
 from placer.errors import ModelError, PlacerError, UsageError
 from placer.extraction.extraction import ProgramChoice

@@ -11,7 +11,6 @@ from typing import Any
 from cost_models.device_names import full_name
 from placer.application.placing.class_hints import release_hints
 from placer.application.placing.control_flow_placement import BodyPlacer, input_anchors
-from placer.application.placing.mismatch import describe_mismatch
 from placer.errors import UsageError
 from placer.extraction.graph_defs.added_control import add_control, added_control
 from placer.extraction.graph_defs.fingerprint import fingerprint_of
@@ -27,8 +26,9 @@ from placer.extraction.graph_defs.protobufs import (
 from placer.extraction.graph_defs.rewritten_nodes import rewrite_nodes
 from placer.files import replaced
 from placer.graph.op_types import CONTROL_FLOW
+from placer.graph.passes.differentiation import is_update_type
 from placer.graph.rewriting import Rewriting
-from placer.graph.tensor_names import data_inputs
+from placer.graph.tensor_names import data_inputs, op_of
 
 
 def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str, str]:
@@ -245,3 +245,67 @@ def write_graph_def(graph_def: Any, out: str | os.PathLike[str], *, force: bool 
     content = file_content(graph_def, text=Path(out).suffix == ".pbtxt")
     with replaced(out, force=force) as file:
         file.write_bytes(content)
+
+
+_SHOWN = 5
+
+
+def describe_mismatch(program: FlatProgram, plan: Any) -> str:
+    """Returns how ``program`` differs from the plan's program, most significant first."""
+    return "; ".join(_differences(program, plan)) + f"; {_advice(program, plan)}"
+
+
+def _differences(program: FlatProgram, plan: Any) -> Iterator[str]:
+    nodes = program.graph_def.node
+    # what it is for
+    trains = any(is_update_type(node.op) for node in nodes)
+    planned_step = any(_names_update(name) for name in plan.placement)
+    if planned_step and not trains:
+        yield "this is no training step (it updates no variable), the plan is of one"
+    elif trains and not planned_step:
+        yield "this is a training step, the plan is of none"
+    # what it is fed
+    keys, known = [item.key for item in program.inputs], plan.model.get("inputs")
+    if known is not None and len(known) != len(keys):
+        yield f"it has {_counted(keys)}, the planned one {_counted(known)}"
+    # what it is made of
+    names = {node.name for node in nodes}
+    unplanned = [node for node in nodes if node.name not in plan.placement]
+    missing = [name for name in plan.placement if name not in names]
+    if unplanned:
+        first = unplanned[0]
+        yield (
+            f"{len(unplanned):,} of its {len(nodes):,} ops are not in the plan, the first "
+            f"{first.name} ({first.op})"
+        )
+    if missing:
+        yield (
+            f"{len(missing):,} of the {len(plan.placement):,} planned ops are not in it, the first "
+            f"{missing[0]}"
+        )
+    if not unplanned and not missing:
+        yield (
+            f"its {len(nodes):,} ops have the planned names, and differ in what they read or in "
+            "attributes such as a size or a dtype"
+        )
+
+
+def _names_update(name: str) -> bool:
+    """Whether an op's name is the one that an update gets by default (a plan knows no types)."""
+    return is_update_type(op_of(name).rpartition("/")[2].rstrip("0123456789").rstrip("_"))
+
+
+def _counted(keys: list[str]) -> str:
+    shown = ", ".join(keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
+    return f"{len(keys)} inputs ({shown})" if len(keys) != 1 else f"1 input ({shown})"
+
+
+def _advice(program: FlatProgram, plan: Any) -> str:
+    from_file = bool(plan.model.get("path"))
+    if from_file == bool(program.path):
+        return "place this program, or give the model, signature and outputs of the plan"
+    made, found = ("a file", "a live program") if from_file else ("a live program", "a file")
+    return (
+        f"the plan was made from {made} and this is {found}: one model has other op names in the "
+        "two (a file adds the calls of its signature), so place what you apply the plan to"
+    )

@@ -6,13 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placer.application.running.even_rows import even_rows
-from placer.application.running.generated_examples import made_up_examples
 from placer.errors import UsageError
 from placer.extraction.graph_defs.parsing_ops import parsed_inputs
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
 from placer.extraction.graph_defs.tensor_states import sharpen_shape
 from placer.extraction.shapes.composite_shapes import find_wholes, shape_parts
 from placer.graph.program_source import Bindings
+
+if TYPE_CHECKING:
+    import numpy
+import math
+from typing import TYPE_CHECKING
+
+from placer.extraction.graph_defs.parsing_ops import DENSE, Feature, Parser
 
 if TYPE_CHECKING:
     import numpy
@@ -255,3 +261,49 @@ def stand_in_weights(index: int, shape: tuple[int, ...], dtype: Any) -> numpy.nd
     else:
         values = random.uniform(0.0, 2.0 / max(1, int(numpy.prod(shape[:-1]))), shape)
     return numpy.asarray(values).astype(dtype.as_numpy_dtype)
+
+
+DEFAULT_LENGTH = 8
+"""Values in a row of a feature, or along an open dimension, that no binding gives a length."""
+
+
+def made_up_examples(
+    parsers: Sequence[Parser],
+    shape: Sequence[int],
+    ragged: Mapping[str, Sequence[int | None]],
+    random: numpy.random.Generator,
+) -> numpy.ndarray[Any, Any]:
+    """Messages with every feature that ``parsers`` ask for, in an array of ``shape``.
+
+    Values are as for inputs: floats in [0, 1), integers 0 or 1, strings ``"abc"``; ``ragged`` has
+    the mean lengths of features, by key.
+    """
+    import numpy
+    import tensorflow as tf
+
+    features = {feature.key: feature for parser in parsers for feature in parser.features}
+    found = numpy.empty(math.prod(shape), object)
+    for number in range(found.size):
+        example = tf.train.Example()
+        for key, feature in features.items():
+            sizes = ragged.get(key) or (None,)
+            length = sizes[-1] if sizes[-1] is not None else DEFAULT_LENGTH
+            _fill(example.features.feature[key], feature, _count(feature, length), random)
+        found[number] = example.SerializeToString()
+    return found.reshape(tuple(shape))
+
+
+def _count(feature: Feature, length: int) -> int:
+    if feature.kind != DENSE:
+        return length
+    return math.prod(length if size is None else size for size in feature.shape or ())
+
+
+def _fill(message: Any, feature: Feature, count: int, random: numpy.random.Generator) -> None:
+    """Gives a ``tf.train.Feature`` so many values."""
+    if feature.dtype == "string":
+        message.bytes_list.value.extend([b"abc"] * count)
+    elif feature.dtype == "int64":
+        message.int64_list.value.extend(random.integers(0, 2, count).tolist())
+    else:
+        message.float_list.value.extend(random.random(count).tolist())

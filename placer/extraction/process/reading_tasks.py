@@ -61,7 +61,7 @@ def split_tables(request: SplitRequest, _: Tell) -> None:
 
 def fetch(request: FetchRequest, _: Tell) -> None:
     """Copies a remote file or folder to this machine."""
-    from placer.extraction.files.remote_files import fetch_path
+    from placer.extraction.process.local_models import fetch_path
 
     allow_parts()
     import_core()

@@ -10,7 +10,7 @@ from placer.prediction.scoring import cost
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines.tasks import DoesNotFitError, Room, accelerators
 from placer.solving.compiled.arrays import Floats, Ints
-from placer.solving.reduction.merging import merge_units
+from placer.solving.reduction.unit_problem import merge_units
 from placer.solving.search.depth import find_depths
 from placer.solving.search.linear_split import LinearSplit
 

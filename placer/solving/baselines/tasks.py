@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 
 from placer.graph.passes.levels import forward_order
-from placer.prediction.times.messages import list_messages
+from placer.prediction.times.step_time import list_messages
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.baselines.time_limits import require_time
+from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
+
+_until = ContextVar("until", default=math.inf)
+
+
+class TooLateError(Exception):
+    """A baseline has not ended in time."""
+
+
+@contextmanager
+def ending_by(until: float) -> Iterator[None]:
+    """In the block a baseline raises :class:`TooLateError` from ``until`` on (of
+    ``clock.monotonic()``)."""
+    token = _until.set(until)
+    try:
+        yield
+    finally:
+        _until.reset(token)
+
+
+def require_time() -> None:
+    """Raises :class:`TooLateError` if nothing is left of it."""
+    if _until.get() < clock.monotonic():
+        raise TooLateError
 
 
 class DoesNotFitError(Exception):

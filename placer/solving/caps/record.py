@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.caps.overruns import overrun_conflict, overrun_warnings
-from placer.solving.caps.predictions import Predictions
+from placer.solving.caps.predictions import Predictions, overrun_conflict, overrun_warnings
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import value_of
 from placer.solving.process.deadline import Deadline

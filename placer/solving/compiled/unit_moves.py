@@ -4,7 +4,8 @@ C. M. Fiduccia, R. M. Mattheyses, A Linear-Time Heuristic for Improving Network 
 1982, doi:10.1109/DAC.1982.1585498, for any number of devices; searches begin at a few units and
 grow (V. Osipov, P. Sanders, n-Level Graph Partitioning, ESA 2010,
 doi:10.1007/978-3-642-15775-2_24).  A device may hold too much for a while: the next unit to move
-is then one of its own.
+is then one of its own.  To make a placement fit, units leave devices that hold too much, the
+cheapest per byte first.
 """
 
 from __future__ import annotations
@@ -200,3 +201,47 @@ def _feel(
         unit = free[np.random.randint(free.shape[0])]
         if may_move[unit] and table.device_of[unit] == device:
             _enqueue(arrays, table, queues, unit, overfull)
+
+
+@compiled
+def relieve(arrays: Arrays, device_of: Ints, free: Ints) -> Ints:
+    """The placement after units have moved to where they fit, until every row holds or none can
+    move; the caller looks which."""
+    table = new_gain_table(arrays, device_of)
+    queues = new_queues(table.used.shape[1], device_of.shape[0])
+    for _ in range(2 * table.used.shape[1]):
+        crowded = most_crowded(arrays, table)
+        if crowded < 0:
+            break
+        for unit in free:
+            if table.device_of[unit] == crowded:
+                _rank(arrays, table, queues, unit)
+        while queues.size[crowded] and most_crowded(arrays, table) == crowded:
+            unit = queues.items[crowded, 0]
+            key = queues.key[unit]
+            target = _rank(arrays, table, queues, unit)
+            if target < 0:
+                remove(queues, crowded, unit)
+            elif queues.key[unit] >= key:
+                remove(queues, crowded, unit)
+                apply_move(arrays, table, unit, target)
+        clear(queues)
+    return table.device_of
+
+
+@compiled_part
+def _rank(arrays: Arrays, table: GainTable, queues: Queues, unit: int) -> int:
+    """Where a unit would best go (-1: nowhere); it is queued by what that saves per share of its
+    device's room that it takes."""
+    target, value = best_target(arrays, table, unit, 1.0)
+    if target < 0:
+        return -1
+    source = table.device_of[unit]
+    taken = 0.0
+    for row in range(table.used.shape[0]):
+        capacity = max(1.0, arrays.devices.capacity[row, source])
+        taken = max(taken, arrays.units.weights[row, unit] / capacity)
+    if taken == 0.0:
+        return -1
+    put(queues, source, unit, value / taken if value < 0.0 else value * taken)
+    return target

@@ -29,8 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from placer.solving.reduction.merging import merge_units
-from placer.solving.reduction.unit_problem import UnitProblem
+from placer.solving.reduction.unit_problem import UnitProblem, merge_units
 
 
 def contract(problem: UnitProblem, incumbent_value: int | None = None) -> UnitProblem:

@@ -21,8 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placer.solving.reduction.contraction import contract
-from placer.solving.reduction.merging import merge_units
-from placer.solving.reduction.unit_problem import UnitProblem
+from placer.solving.reduction.unit_problem import UnitProblem, merge_units
 
 LIGHT_SHARE = 0.001
 _GRAIN_SHARE = 0.01

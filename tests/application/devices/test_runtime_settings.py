@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from placer.application.devices import device_mapping, gpu_memory, runtime_settings
-from placer.application.devices.gpu_memory import GpuMemory, seen_by_cuda
+from placer.application.devices import device_mapping, local_devices, runtime_settings
+from placer.application.devices.local_devices import GpuMemory, seen_by_cuda
 from placer.errors import PlacerError, UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -165,10 +165,10 @@ def test_the_driver_is_asked_where_it_can_be(monkeypatch):
         nvmlDeviceGetName=lambda _: "T4",
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert gpu_memory.read_gpus() == (gpu(0),)
+    assert local_devices.read_gpus() == (gpu(0),)
 
     def fail():
         raise error("no driver")
 
     nvml.nvmlInit = fail
-    assert gpu_memory.read_gpus() == ()
+    assert local_devices.read_gpus() == ()

@@ -10,7 +10,7 @@ import pytest
 keras = pytest.importorskip("keras")
 
 import placer  # noqa: E402
-from placer.application.placing.mismatch import describe_mismatch  # noqa: E402
+from placer.application.placing.graph_placement import describe_mismatch  # noqa: E402
 from placer.errors import UsageError  # noqa: E402
 from placer.extraction.reading.loading import load_program  # noqa: E402
 

@@ -6,9 +6,12 @@ tf = pytest.importorskip("tensorflow")
 
 from placer.errors import ModelError, UsageError  # noqa: E402
 from placer.extraction import extract  # noqa: E402
-from placer.extraction.files.remote_files import fetch_path, scheme_of  # noqa: E402
 from placer.extraction.files.sources import model_file, read_source  # noqa: E402
-from placer.extraction.process.local_models import local_model  # noqa: E402
+from placer.extraction.process.local_models import (  # noqa: E402
+    fetch_path,
+    local_model,
+    scheme_of,
+)
 
 v1 = tf.compat.v1
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from cost_models.table_size import table_bytes
 from placer.extraction.reading.loading import load_program
+from placer.extraction.reading.table_contents import table_bytes
 
 
 class Lookups(tf.Module):

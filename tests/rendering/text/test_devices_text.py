@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from cost_models.card_memory import card_memory
 from cost_models.devices import preset
-from placer.application.devices.gpu_memory import GpuMemory
-from placer.application.devices.local_devices import LocalDevices, PhysicalDevice
+from placer.application.devices.local_devices import GpuMemory, LocalDevices, PhysicalDevice
 from placer.rendering.text.devices_text import render_devices
 
 MACHINE = """\

@@ -21,11 +21,9 @@ from placer.solving.compiled.gain_table import (
 )
 from placer.solving.compiled.parts import part_of
 from placer.solving.compiled.priority_queues import fullest_first, new_queues, put, remove
-from placer.solving.compiled.relief import relieve
-from placer.solving.compiled.unit_moves import refine_transfer
+from placer.solving.compiled.unit_moves import refine_transfer, relieve
 from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
-from placer.solving.search.laplacian import slow_modes
-from placer.solving.search.recursive_bisection import bisect_recursively
+from placer.solving.search.recursive_bisection import bisect_recursively, slow_modes
 from placer.solving.search.unit_arrays import transfer_arrays
 
 SEEDS = range(60)

@@ -29,10 +29,10 @@ from placer.solving.compiled.held_bytes import hold, shift
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.reduction.unit_problem import reduce_to_units
-from placer.solving.search.moments import at_moments, to_held
 from placer.solving.search.peak_problem import PeakProblem, regroup, to_peak_problem
 from placer.solving.search.peak_search import PeakSearch
 from placer.solving.search.unit_arrays import transfer_arrays
+from placer.solving.search.watch import at_moments, to_held
 from placer.solving.solution import Solution, SolverParameters, Status
 
 DEVICES = 3

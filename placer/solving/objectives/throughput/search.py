@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placer.solving.compiled.annealing import anneal
+from placer.solving.compiled.annealing import anneal, keeps_rows, new_state
 from placer.solving.compiled.arrays import Arrays, Devices, Floats, Ints
-from placer.solving.compiled.loads import keeps_rows, new_state
 from placer.solving.compiled.segments import split_by_load
 from placer.solving.objectives.throughput.problem import LoadProblem
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
