@@ -25,9 +25,8 @@ from typing import Any
 
 from cost_models.clusters import parse_cluster
 from cost_models.devices import DeviceProperties, Efficiency
-from cost_models.gpu_rates import usual_efficiencies
 from cost_models.op_cost import OpCost
-from cost_models.roofline import op_seconds
+from cost_models.roofline import op_seconds, usual_efficiencies
 from placer.pipeline.placement import predict_on_one_device
 from placer.pipeline.workload import read_workload
 from placer.plan.request import read_options

@@ -1,7 +1,7 @@
 """The smallest changes with which an infeasible request has a placement.
 
-The problem says what it does not rule out (:mod:`placer.solving.conflicts.fixes`); here each change
-is asked for, and placed, before anybody reads of it.
+The problem says what it does not rule out (:mod:`placer.solving.conflicts.conflict`); here each
+change is asked for, and placed, before anybody reads of it.
 """
 
 from __future__ import annotations

@@ -24,9 +24,8 @@ from placer.prediction.orders.needs import (
     with_orders_ahead,
 )
 from placer.prediction.orders.possible_steps import PossibleSteps
-from placer.prediction.step.collectives import ring_bytes
 from placer.prediction.step.routes import find_routes
-from placer.prediction.times.schedule import predict_schedule
+from placer.prediction.times.schedule import predict_schedule, ring_bytes
 from placer.prediction.transfers import largest_first, list_transfers
 from placer.processes import collection_paused
 

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
 from cost_models.devices import DeviceProperties, Efficiency, presets
-from cost_models.gpu_rates import capability_of, precision_rate, usual_efficiencies
 from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.registry import has_rule, op_cost
-from cost_models.roofline import op_seconds
+from cost_models.roofline import capability_of, op_seconds, precision_rate, usual_efficiencies
 
 GPU = DeviceProperties(
     name="GPU:0",

@@ -13,9 +13,8 @@ import pytest
 from simulation.simulated_runs import require_simulation
 
 from placer.errors import PlacerError, UsageError
-from placer.simulation import building, tensorflow_names
-from placer.simulation.building import build_libraries, find_compiler
-from placer.simulation.tensorflow_names import find_tensorflow
+from placer.simulation import building
+from placer.simulation.building import build_libraries, find_compiler, find_tensorflow
 
 
 def test_without_a_compiler_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +76,7 @@ def test_functions_are_found_among_the_constants(tmp_path: Path) -> None:
     source, made = tmp_path / "a.c", tmp_path / "a.so"
     source.write_text('const char *a[] = {"cuInit", "cudnnCreate", "current", "cu", "ncclSend"};')
     building._compile(find_compiler(), made, [str(source)], str(tmp_path))
-    found = set(tensorflow_names._functions(made))
+    found = set(building._functions(made))
     assert {b"cuInit", b"cudnnCreate", b"ncclSend"} <= found
     assert not found & {b"current", b"cu"}
 

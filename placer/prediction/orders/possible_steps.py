@@ -26,7 +26,7 @@ from placer.prediction.step.thread_pool import ThreadedStep
 
 _MOST_OPS = 50_000
 """Loops that would make a graph larger stay one op: what their iterations hold is then followed
-for one loop at a time (:mod:`placer.prediction.costs.unrolling`)."""
+for one loop at a time (:mod:`placer.prediction.costs.op_costs`)."""
 
 
 def predict_peak_ranges(

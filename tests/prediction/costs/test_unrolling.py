@@ -3,8 +3,8 @@
 import pytest
 from graphs_by_hand import draw, draw_costs
 
-from placer.prediction.costs import unrolling
-from placer.prediction.costs.unrolling import follow_loop
+from placer.prediction.costs import op_costs
+from placer.prediction.costs.op_costs import follow_loop
 
 
 def _follow(body, trips, parallel_iterations=10):
@@ -109,7 +109,7 @@ def test_long_loops_are_concluded_from_fewer_iterations(monkeypatch):
         fetches=["next:0", "t:0", "push:0"],
     )
     whole = _follow(body, 50)
-    monkeypatch.setattr(unrolling, "_MOST_OPS", 5 * 12)
+    monkeypatch.setattr(op_costs, "_MOST_OPS", 5 * 12)
     fewer = _follow(body, 50)
     assert fewer.result_bytes == whole.result_bytes
     assert set(fewer.peak_bytes) == set(whole.peak_bytes)
