@@ -6,13 +6,6 @@ from collections import Counter
 from typing import Any
 
 
-def one_device_more(worth_of_levels: Any) -> Any:
-    """Every level takes a device more than it does."""
-    return lambda values, weights, held: (
-        worth_of_levels(values, weights, held) + int(values.max(initial=0))
-    )
-
-
 def joined_too_soon(joined: Any) -> Any:
     """Units are never parted that are joined by a third of the ceiling."""
 
@@ -44,21 +37,6 @@ def followers_with_a_value(may_follow: Any) -> Any:
         found: bool = may_follow(self, unit, size, joined)
         self.asked = asked
         return found
-
-    return flawed
-
-
-def free_prices(priced: Any) -> Any:
-    """Sets pay twice for the units in them."""
-    return lambda self, price: priced(self, 2 * price)
-
-
-def whole_cuts(least: Any) -> Any:
-    """A cut counts whole at both of its sides."""
-
-    def flawed(self: Any, node: int, arcs: Any) -> Any:
-        value, inside = least(self, node, arcs)
-        return 2 * value, inside
 
     return flawed
 

@@ -62,13 +62,12 @@ def branch_all(request, tell):
 
 
 def bound_all_by_devices(request, tell):
-    """The bounds from how many devices it takes (with one entry more: from what each may hold, in
-    the scale of what is known or in several), found in some seconds each; with ``flaw``, a function
-    that is put in the place of ``module:name``."""
-    from placer.solving.bounds.device_counts import DeviceCountBound
+    """The bounds from what each device may hold, in the scale of what is known or in several, found
+    in some seconds each; with ``flaw``, a function that is put in the place of ``module:name``."""
+    from placer.solving.bounds.bounded_units import BoundedUnits
     from placer.solving.bounds.device_sets import DeviceSetBound, bound_by_sets
 
-    problems, steps, seconds, flaw, *kind = request
+    problems, steps, seconds, flaw, kind = request
     if flaw is not None:
         place, function = flaw
         module, _, names = place.partition(":")
@@ -79,14 +78,12 @@ def bound_all_by_devices(request, tell):
         flawed = getattr(import_module("bounds_gone_wrong"), function)
         setattr(owner, name, flawed(getattr(owner, name)))
     answers = []
-    for seed, (problem, known_bytes) in enumerate(problems):
-        bounds = []
-        search = DeviceCountBound(problem, known_bytes, bounds.append, seed)
-        if kind == ["scales"]:
-            bound_by_sets(search, bounds.append, time.time() + seconds, steps)
+    for problem, known_bytes in problems:
+        bounds, units = [], BoundedUnits(problem, known_bytes)
+        if kind == "scales":
+            bound_by_sets(units, bounds.append, time.time() + seconds, steps)
         else:
-            bound = DeviceSetBound(search, bounds.append) if kind else search
-            bound.run(time.time() + seconds, steps)
+            DeviceSetBound(units, bounds.append).run(time.time() + seconds, steps)
         answers.append(bounds)
     return answers
 

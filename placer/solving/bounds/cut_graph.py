@@ -87,14 +87,6 @@ class CutGraph:
         tails, heads, sizes = np.array(arcs, np.int64).reshape(-1, 3).T
         return tails, heads, sizes
 
-    def priced(self, price: Ints) -> tuple[Ints, Ints, Ints]:
-        """The arcs with ``price`` (per node, in bytes) on every node."""
-        nodes = np.flatnonzero(price > 0)
-        size = np.minimum(price[nodes], self.ceiling)
-        ends = (nodes, np.full(len(nodes), self.terminal), size)
-        tails, heads, sizes = (np.concatenate(pair) for pair in zip(self._arcs, ends, strict=True))
-        return tails, heads, sizes
-
     def incident(self) -> Ints:
         """The bytes of the nets of every node."""
         tails, _, sizes = self._arcs
@@ -131,17 +123,6 @@ class CutGraph:
         side = np.array(flow.get_source_side_min_cut(), np.int64)
         side = side[side < self.count]
         return int(flow.optimal_flow()) + int(price[gained].sum()), side
-
-    def least(self, node: int, arcs: tuple[Ints, Ints, Ints]) -> tuple[int, Ints]:
-        """The least cut and price of a set with ``node`` in it, no more than the ceiling, and the
-        nodes of such a set."""
-        flow = max_flow.SimpleMaxFlow()
-        flow.add_arcs_with_capacity(*arcs)
-        status = flow.solve(int(node), self.terminal)
-        if status != flow.OPTIMAL:
-            raise RuntimeError(f"the maximum flow ended with {status}")
-        side = np.array(flow.get_source_side_min_cut(), np.int64)
-        return min(int(flow.optimal_flow()), self.ceiling), side[side < self.count]
 
 
 def _wide_nets(problem: UnitProblem, least_bytes: int) -> dict[Pins, int]:

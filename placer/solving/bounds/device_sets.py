@@ -1,9 +1,9 @@
 """A bound from the sets of units that a device may hold.
 
-Data as in :mod:`placer.solving.bounds.device_counts`: a placement gives each of k devices a set
-S(d) that weighs no more than the largest device holds, 1, and every net is cut by at most twice as
-many sets as it is sent to devices.  So for any worth[u], of either sign, of the units that are on
-one of these devices in every placement,
+A placement gives each of k devices a set S(d) of units that weighs no more than the largest device
+holds, 1; cut(S) are the bytes of the nets with pins on both sides of S, and every net is cut by at
+most twice as many sets as it is sent to devices.  So for any worth[u], of either sign, of the units
+that are on one of these devices in every placement,
 
     2 transfer  >=  sum over d of cut(S(d))  >=  worth(all) + k least
     least        =  the least of cut(S) - worth(S) over all sets S that a device holds, at most 0
@@ -44,8 +44,8 @@ from typing import NamedTuple
 import numpy as np
 from ortools.linear_solver import pywraplp
 
+from placer.solving.bounds.bounded_units import BoundedUnits
 from placer.solving.bounds.cut_graph import CutGraph
-from placer.solving.bounds.device_counts import DeviceCountBound
 from placer.solving.compiled.arrays import Floats, Ints
 from placer.solving.compiled.coarsening import coarser_levels
 from placer.solving.search.unit_arrays import transfer_arrays
@@ -103,7 +103,7 @@ class _Worths(NamedTuple):
 
 
 def bound_by_sets(
-    counts: DeviceCountBound, note_bound: Callable[[int], None], deadline: float, steps: int
+    bounded: BoundedUnits, note_bound: Callable[[int], None], deadline: float, steps: int
 ) -> None:
     """Looks for a bound until ``deadline``, in at most ``steps`` steps in the scale that a few
     steps find the most in, then in larger ones: what is known to be sent may be many times the
@@ -114,7 +114,7 @@ def bound_by_sets(
     share = SCHEDULE.scale_share * (deadline - time.time())
     tried = []
     for halvings in reversed(range(SCHEDULE.scales)):
-        tried.append(DeviceSetBound(counts, note_bound, counts.known >> halvings))
+        tried.append(DeviceSetBound(bounded, note_bound, bounded.known >> halvings))
         tried[-1].run(time.time() + share, min(steps, SCHEDULE.scale_steps))
     best = max(tried, key=lambda each: (each.bound, each.known))
     for each in tried[tried.index(best) :]:
@@ -122,53 +122,52 @@ def bound_by_sets(
 
 
 class DeviceSetBound:
-    """The bound of the problem of ``counts``, whose bound ends the search where no more can be
-    gained; ``note_bound`` is called with every better one in bytes.  None is above ``scale``, by
-    default what is known to be sent.
+    """The bound of the problem of ``bounded``; ``note_bound`` is called with every better one in
+    bytes.  None is above ``scale``, by default what is known to be sent.
 
     Raises ``OverflowError`` if prices do not fit into 64 bits.
     """
 
     def __init__(
         self,
-        counts: DeviceCountBound,
+        bounded: BoundedUnits,
         note_bound: Callable[[int], None],
         scale: int | None = None,
     ) -> None:
-        self.counts = counts
+        self.bounded = bounded
         self.note_bound = note_bound
-        self.known = counts.known if scale is None else scale
-        self.count = len(counts.devices)
-        self.bound = counts.bound
+        self.known = bounded.known if scale is None else scale
+        self.count = len(bounded.devices)
+        self.bound = 0
         self.hubs: Ints = np.zeros(0, np.int64)
-        if self.known <= 0 or self.count < 2 or counts.share.sum() <= 1.0:
+        if self.known <= 0 or self.count < 2 or bounded.share.sum() <= 1.0:
             return  # nothing is sent, or one device holds everything
         if self.known > _MOST:
             raise OverflowError("prices of weights do not fit into 64 bits")
-        is_asked = np.zeros(counts.problem.unit_count, np.bool_)
-        is_asked[counts.asked] = True
+        is_asked = np.zeros(bounded.problem.unit_count, np.bool_)
+        is_asked[bounded.asked] = True
         self.graph = CutGraph(
-            counts.problem,
+            bounded.problem,
             is_asked,
-            counts.outside,
+            bounded.outside,
             ceiling=self.known,
             least_bytes=int(SCHEDULE.least_share * self.known),
         )
-        units = counts.graph_units(self.graph)
-        self.on_host = counts.on_host(self.graph)
+        units = bounded.graph_units(self.graph)
+        self.on_host = bounded.on_host(self.graph)
         self.weight = np.zeros(self.graph.count, np.int64)
-        whole = np.floor(counts.share[units] * _ONE * (1.0 - 1e-9)).astype(np.int64)
+        whole = np.floor(bounded.share[units] * _ONE * (1.0 - 1e-9)).astype(np.int64)
         np.add.at(self.weight, self.graph.node_of[units], whole)
         self._divide()
 
     def _divide(self) -> None:
         """The region of every node (-1: without weight), and the hubs, the dearest first."""
-        graph, problem = self.graph, self.counts.problem
+        graph, problem = self.graph, self.bounded.problem
         label = np.arange(problem.unit_count)
         random = np.random.default_rng(0)
         levels = coarser_levels(
             transfer_arrays(problem),
-            self.counts.share + 1e-9,
+            self.bounded.share + 1e-9,
             SCHEDULE.region_weight,
             SCHEDULE.regions,
             np.zeros(problem.unit_count, np.int64),
@@ -178,12 +177,12 @@ class DeviceSetBound:
             label = new_of[label]
         here = graph.node_of >= 0
         shares = np.zeros((graph.count, int(label.max(initial=0)) + 1))
-        np.add.at(shares, (graph.node_of[here], label[here]), self.counts.share[here] + 1e-9)
+        np.add.at(shares, (graph.node_of[here], label[here]), self.bounded.share[here] + 1e-9)
         region = shares.argmax(axis=1)
         size = np.bincount(region, self.weight, minlength=shares.shape[1])
         # hubs: of the heaviest regions, what is on one of the devices whatever the placement
         may_be = np.zeros(graph.count, np.bool_)
-        may_be[graph.node_of[here & self.counts.there]] = True
+        may_be[graph.node_of[here & self.bounded.there]] = True
         incident = graph.incident()
         heavy = [r for r in np.argsort(-size, kind="stable")[: SCHEDULE.regions] if size[r]]
         found = []

@@ -27,11 +27,10 @@ class TransferSchedule:
     most_flows: int = 12  # in search of one multiplier
     most_multipliers: int = 3  # of one case
 
-    # bounds from what devices may hold, then from how many it takes, beside the heuristic search
-    sets_share: float = 0.5  # of its time, for the first
-    set_steps: int = 2  # of the first for one of the second
-    most_price_steps: int = 48
-    first_devices_share: float = 0.15  # of the time for the second, where a little work comes first
+    # bounds from what devices may hold, beside the heuristic search
+    set_steps: int = 2  # for one step of the work limit
+    most_set_steps: int = 96
+    first_devices_share: float = 0.15  # of the time, where a little work comes first
 
     # the heuristic search: below so many units CP-SAT needs none
     least_searched_units: int = 150

@@ -212,30 +212,24 @@ def _bound_by_devices(
     effort: Effort,
     deadline: float,
 ) -> None:
-    """Raises the bound to what follows from the sets that devices may hold, and from how many it
-    takes, beside the search: it is one core's work."""
+    """Raises the bound to what follows from the sets that devices may hold, beside the search: it
+    is one core's work."""
     if known is None:
         return
-    from placer.solving.bounds.device_counts import SCHEDULE as PRICES
-    from placer.solving.bounds.device_counts import DeviceCountBound
+    from placer.solving.bounds.bounded_units import BoundedUnits
     from placer.solving.bounds.device_sets import bound_by_sets
 
-    steps = SCHEDULE.most_price_steps
+    steps = SCHEDULE.most_set_steps
     if effort.work_limit is not None:
-        steps = min(steps, effort.work_limit)
-    began = time.time()
+        steps = min(steps, SCHEDULE.set_steps * effort.work_limit)
+    if effort.is_first:
+        now = time.time()
+        deadline = now + SCHEDULE.first_devices_share * (deadline - now)
     with contextlib.suppress(OverflowError):
-        counts = DeviceCountBound(problem, problem.value(known), best.raise_bound, effort.seed)
-        if effort.is_first:
-            deadline = began + SCHEDULE.first_devices_share * (deadline - began)
-        if counts.is_open or not effort.is_first:
-            share = 1.0 if counts.is_open else SCHEDULE.sets_share
-            until = began + share * (deadline - began)
-            bound_by_sets(counts, best.raise_bound, until, SCHEDULE.set_steps * steps)
-            best.note_time(until)
-        began = time.time()
-        counts.run(deadline, steps)
-        best.note_time(began + PRICES.search_share * (deadline - began))
+        bound_by_sets(
+            BoundedUnits(problem, problem.value(known)), best.raise_bound, deadline, steps
+        )
+        best.note_time(deadline)
 
 
 def _prove_simpler_problems(
