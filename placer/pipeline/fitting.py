@@ -69,8 +69,6 @@ def predict_solution(formulation: Formulation, solution: Solution) -> PredictedP
     return predict_placement(workload, placement, edges)
 
 
-_LOG = logging.getLogger(__name__)
-
 _RELIEFS = (1.25, 1.6, 2.2, 3.2)
 """Factors by which the memory of several accelerators is raised for the search, in this order."""
 
