@@ -1,7 +1,5 @@
 """Byte counts as people write them: ``8GiB``, ``8GB``, ``1GiB+10%``."""
 
-from __future__ import annotations
-
 import re
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction

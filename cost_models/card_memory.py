@@ -10,8 +10,6 @@ fixed amount back for libraries and for other programs, by compute capability (`
 of ``tensorflow/core/common_runtime/gpu/gpu_device.cc``; versions before 2.5 kept back a share).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

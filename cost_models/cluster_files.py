@@ -15,8 +15,6 @@ both directions unless the other one is given too; ``[[links]]`` has
 tasks; ``[default_link]`` if only that is given) have the last two.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

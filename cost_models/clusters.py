@@ -1,7 +1,5 @@
 """Clusters out of text: ``2xA100-40GB,CPU:64GiB``, ``GPU:0,GPU:1``, or a ``cluster.toml``."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import tomllib

@@ -6,8 +6,6 @@ The grammar is that of ``tensorflow/core/util/device_name_utils.cc``: parts join
 is a GPU.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict, dataclass, replace
 

@@ -1,7 +1,5 @@
 """Devices and links: what the hardware can do, in bytes, FLOP/s and seconds."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import tomllib

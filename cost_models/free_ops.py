@@ -3,8 +3,6 @@
 They compute nothing that grows with a tensor, or what they do is counted elsewhere.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

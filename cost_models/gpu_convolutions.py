@@ -17,8 +17,6 @@ red zones of its own (``autotune_conv_impl.h``, ``redzone_allocator.h``).  Witho
 the copy it goes on; without the other nothing works.  ``TF_DISABLE_RZ_CHECK=1`` saves both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ written by ``benchmarks/inputs/kernel_snapshot.py``).  Kernels are chosen as
 ``MemoryTypesForNode`` of ``memory_types.cc`` does.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

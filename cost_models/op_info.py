@@ -4,8 +4,6 @@ The names are Grappler's (``tensorflow/core/grappler/costs/op_performance_data.p
 they mean the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar

@@ -5,8 +5,6 @@ Three lists: types with a rule (:func:`cost_rule`, open to users), types that ar
 reads and writes and says so.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ compute capability, where nobody gives them.  What part of them ops reach, and o
 bandwidth, is in ``data/gpu_efficiency.toml`` by kind, for every GPU that was not calibrated.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from functools import cache

@@ -5,8 +5,6 @@ Where work has to be counted all the same, :func:`element_count` and :func:`coun
 unknown dimension as 1, and the cost is marked inaccurate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from math import prod

@@ -13,8 +13,6 @@ are padded.  Square windows of 3 and 5 that move by one pixel need fewer multipl
 https://doi.org/10.1109/CVPR.2016.435), which cuDNN's autotuning finds.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import prod
 

@@ -1,7 +1,5 @@
 """Ops that move bytes and compute nothing."""
 
-from __future__ import annotations
-
 from cost_models.op_info import OpInfo
 from cost_models.registry import Work, cost_rule
 from cost_models.tensor_size import counted_bytes, element_count

@@ -5,8 +5,6 @@ Mirrors ``tensorflow/core/kernels/linalg/einsum_op_impl.h``: each operand is bro
 order of the output.  What is not in that order already is copied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import prod
 

@@ -4,8 +4,6 @@ An arithmetic operation, a comparison or an elementary function (exp, log, tanh)
 TensorFlow's ``flops_registry.py``; composed functions count their steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cost_models.op_info import OpInfo

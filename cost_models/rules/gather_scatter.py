@@ -3,8 +3,6 @@
 Only the rows that the indices name are touched, not the whole table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cost_models.op_info import OpInfo

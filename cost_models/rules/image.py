@@ -1,7 +1,5 @@
 """Image resizing and colour."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cost_models.op_info import OpInfo

@@ -4,8 +4,6 @@ What a dataset does to make an element, and what a disk takes, follows from no s
 count the tensors that pass, and are inaccurate.
 """
 
-from __future__ import annotations
-
 from cost_models.op_info import OpInfo
 from cost_models.registry import Work, cost_rule
 from cost_models.tensor_size import counted_bytes, element_count

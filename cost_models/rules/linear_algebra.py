@@ -4,8 +4,6 @@ Golub and Van Loan, "Matrix Computations", 4th edition, 2013; for the transforms
 https://doi.org/10.1090/S0025-5718-1965-0178586-1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import log2, prod
 

@@ -4,8 +4,6 @@ A list hands out references (those ops are free); bringing elements into one ten
 tensor into elements, copies (``tensorflow/core/kernels/list_kernels.h``, ``tensor_array_ops.cc``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cost_models.op_info import OpInfo

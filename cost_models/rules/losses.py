@@ -1,7 +1,5 @@
 """Softmax and the losses built on it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cost_models.op_info import OpInfo

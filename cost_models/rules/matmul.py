@@ -1,7 +1,5 @@
 """Matrix products: 2 m k n flops (``_calc_mat_mul_flops`` in TensorFlow's flops registry)."""
 
-from __future__ import annotations
-
 from cost_models.op_info import OpInfo
 from cost_models.registry import FMA_FLOPS, Work, cost_rule
 from cost_models.tensor_size import counted_shape, element_count

@@ -4,8 +4,6 @@ The flops are those of the textbook formulas; the sizes of the reserved outputs 
 CPU kernels in ``tensorflow/core/kernels/fused_batch_norm_op.cc``.
 """
 
-from __future__ import annotations
-
 from cost_models.op_info import OpInfo
 from cost_models.registry import Work, cost_rule
 from cost_models.tensor_size import element_bytes, element_count

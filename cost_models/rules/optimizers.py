@@ -4,8 +4,6 @@ The variables come as handles without a shape; they have that of the gradient.  
 (the variable and its slots) is read and written once, the gradient read once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

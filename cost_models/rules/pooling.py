@@ -1,7 +1,5 @@
 """Pooling and its gradients (``_pool_flops`` and its kin in TensorFlow's ``flops_registry.py``)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import prod
 

@@ -1,8 +1,6 @@
 """Random numbers: Philox 4x32 with ten rounds gives four numbers in about a hundred integer
 operations (Salmon et al. 2011, https://doi.org/10.1145/2063384.2063405)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cost_models.op_info import OpInfo

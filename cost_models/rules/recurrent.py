@@ -1,7 +1,5 @@
 """Recurrent kernels: matrix products per step, and some flops per gate."""
 
-from __future__ import annotations
-
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.registry import FMA_FLOPS, Work, cost_rule
 from cost_models.tensor_size import counted_shape, element_count

@@ -3,8 +3,6 @@
 The temporaries are those of ``tensorflow/core/kernels/reduction_ops_common.h``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from itertools import groupby
 

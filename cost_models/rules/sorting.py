@@ -1,7 +1,5 @@
 """Ops that sort, search or select: comparisons are the flops."""
 
-from __future__ import annotations
-
 from math import ceil, log2
 
 from cost_models.op_info import OpInfo

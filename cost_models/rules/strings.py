@@ -4,8 +4,6 @@ The length of the content follows from no shape, so these costs are inaccurate: 
 read or written counts its 24 bytes and a short content.
 """
 
-from __future__ import annotations
-
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.registry import Work, cost_rule
 from cost_models.tensor_size import counted_bytes, element_count

@@ -1,7 +1,5 @@
 """The OpGraph of a flat program: plain types, without TensorFlow's protobufs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain

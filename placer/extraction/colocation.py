@@ -9,8 +9,6 @@ staging area that several ops reach by one ``shared_name``.  ``_class`` alone is
 built the graph: TensorFlow keeps to it, but nothing breaks where it is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model in, its flat graph with shapes and constraints out."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

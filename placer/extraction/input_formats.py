@@ -5,8 +5,6 @@ it is a program of this kind, and the :class:`~placer.extraction.graph_defs.prog
 it.  They are imported when they are called, and messages name the kinds that stand here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pkgutil import resolve_name
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Records: the means by which a step is to fit, and the step that it becomes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -14,8 +14,6 @@ minimize peak memory", doi:10.1016/j.tcs.2017.09.037; Ahn et al., "Ordering chao
 scheduling of irregularly wired neural networks for edge devices" (MLSys 2020).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ written over and copied is followed, elements of tensor lists are not.  Every ch
 so that a search may look at what comes next.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from placer.prediction.step.step_layout import Effect, StepLayout

@@ -9,8 +9,6 @@ the budget, summed over all moments.
     c (8 MB) ---------'         a b c d: c moved to after a's last reader
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

@@ -22,8 +22,6 @@ crosses.  All of them go forward in a schedule that keeps to what the graph has,
 never a cycle.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

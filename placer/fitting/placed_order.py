@@ -1,7 +1,5 @@
 """The control edges that a placement is to have, by what was asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cost_models.devices import Cluster

@@ -8,8 +8,6 @@ model of memory is that of Checkmate (Jain et al., MLSys 2020) and MOCCASIN (Bar
 copy before it), one that nobody reads while it is computed.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

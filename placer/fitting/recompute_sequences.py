@@ -10,8 +10,6 @@ dropped or kept while that helps, again and again from the best set with a few n
 random.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence

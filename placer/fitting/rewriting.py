@@ -1,7 +1,5 @@
 """From what is decided to what is cloned and swapped, who reads it, and what it waits for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

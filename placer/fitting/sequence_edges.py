@@ -9,8 +9,6 @@ the order has freed before it is free, and nothing after it is there.
     edges:      r1->a2, r1->a3, r2->a4; a2 and a3 may run at once
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """A placed training step made to fit: gradients released, ops in order, tensors on the host or
 computed again."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The tries to make one placed step fit: the prediction of each, and the best."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -18,8 +18,6 @@ the one that relieves most for the least extra time.
   there.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

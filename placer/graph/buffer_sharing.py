@@ -7,8 +7,6 @@ it writes into the first of them that nobody else holds (``OpKernelContext::forw
 ``tensorflow/core/framework/op_kernel.cc``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Control edges added to a graph, and the ops that they may join."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

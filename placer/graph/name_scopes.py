@@ -1,7 +1,5 @@
 """Name scopes: ``encoder/layer_0/dense/MatMul`` lies in ``encoder/layer_0/dense``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A question that only one module asks (which ops share a buffer, which mix exampl
 there.  ``cost_models`` has its own: it knows nothing of ``placer``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 LOOPS = frozenset({"While", "StatelessWhile"})

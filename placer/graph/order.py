@@ -1,7 +1,5 @@
 """Topological orders: every op after the ops it reads and waits for."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 

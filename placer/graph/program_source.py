@@ -1,7 +1,5 @@
 """Where a program came from and what its shapes were bound to, as JSON holds them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 

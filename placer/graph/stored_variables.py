@@ -1,7 +1,5 @@
 """The variables that loaders of a SavedModel restore, used by the chosen signature or not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 

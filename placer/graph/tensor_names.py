@@ -7,8 +7,6 @@ add:z:0     in a FunctionDef: tensor 0 of the output argument z (read by
 ``OpDefinitions.output_offset``); arguments of the function are bare names
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 
 CONTROL = "^"

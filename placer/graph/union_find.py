@@ -1,7 +1,5 @@
 """Sets of names that grow together."""
 
-from __future__ import annotations
-
 
 class UnionFind:
     """Disjoint sets of names; a name that was never joined is a set of its own.

@@ -1,7 +1,5 @@
 """The bytes that loading a SavedModel takes, by loader: part of plans and reports."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

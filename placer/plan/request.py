@@ -1,7 +1,5 @@
 """The options of a placement, and how a plan remembers them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields

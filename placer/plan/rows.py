@@ -1,7 +1,5 @@
 """The rows of a plan."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace

@@ -1,7 +1,5 @@
 """Files that are kept: read as text, and held against the JSON Schema shipped with the package."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The predicted cost of a placement: transfers, memory over time, step time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Everything here is prediction, put side by side: no figure is computed that
 :mod:`placer.prediction` does not give.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Everything that is predicted of a placement, at once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from cost_models.devices import Cluster

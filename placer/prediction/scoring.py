@@ -3,8 +3,6 @@
 Recomputed from the definition alone, so that a solver's own figures can be checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ devices that read them (``core/common_runtime/replicate_constants_pass.cc``); ac
 host are never spared that way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from cost_models.op_cost import OpCost

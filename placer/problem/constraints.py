@@ -6,8 +6,6 @@ spread each of these to every member.  Beside the devices that are left, an op w
 be on the host (in a cluster with tasks: on their CPUs), unless a pin or a device string holds it.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The prediction for one device of a problem."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

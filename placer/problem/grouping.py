@@ -1,7 +1,5 @@
 """Which ops share a device: colocation of the graph, what the user asks for, and our own rules."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

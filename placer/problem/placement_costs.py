@@ -13,8 +13,6 @@ Pins, device strings, caps, ops kept together and ``--offload`` change none of t
 placements away.  So a request more, or a tighter cap, never lowers the least cost.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

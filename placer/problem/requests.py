@@ -1,8 +1,6 @@
 """Why ops are confined, in the numbers of a placement problem: what somebody asked for, apart from
 what kernels and colocation demand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How a search for a placement ended."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 

@@ -1,7 +1,5 @@
 """The cards to simulate, out of what ``--devices`` says."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cost_models.card_memory import CardMemory, card_that_hands_out

@@ -1,7 +1,5 @@
 """Has TensorFlow find simulated GPUs: in this process, or in one that is started."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

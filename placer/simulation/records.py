@@ -1,8 +1,6 @@
 """The memory that simulated GPUs held, read from the files that their processes write
 (``record.h``)."""
 
-from __future__ import annotations
-
 import mmap
 import struct
 from collections import Counter

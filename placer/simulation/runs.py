@@ -1,7 +1,5 @@
 """One command on simulated GPUs, and what it held there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

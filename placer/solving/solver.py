@@ -2,8 +2,6 @@
 
 Under caps on predicted peaks the map is :mod:`placer.solving.caps.stages`, which calls this one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -11,8 +11,6 @@ less, or it has one place for another.  What decides is, in this order:
 4. the highest share of a cap that a device takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 

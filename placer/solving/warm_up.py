@@ -8,8 +8,6 @@ Each part has a process of its own, before the first search that needs it
 Numba compiles a function at its first call: a small problem is searched, in all ways.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import random

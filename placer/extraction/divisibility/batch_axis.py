@@ -5,8 +5,6 @@ The graph is seen with two sizes of the batch.  States go from the inputs throug
 (:mod:`placer.extraction.divisibility.batch_rules`), through loops until nothing changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

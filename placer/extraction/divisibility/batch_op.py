@@ -1,7 +1,5 @@
 """One op with two sizes of the batch, and what is known of where its tensors hold the examples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

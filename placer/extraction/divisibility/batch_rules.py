@@ -5,8 +5,6 @@ Where a dimension of a result grows with the batch, the shapes say so; the rule 
 ``i`` of the result depends on example ``i`` alone.  An op type without a rule is taken to mix them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import reduce

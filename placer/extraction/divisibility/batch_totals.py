@@ -5,8 +5,6 @@ whatever is linear in it.  What multiplies two such numbers, divides by one, or 
 the examples, is not.  Random numbers are taken to be those of the whole batch, cut into parts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from placer.extraction.divisibility.batch_op import (

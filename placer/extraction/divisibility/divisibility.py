@@ -1,7 +1,5 @@
 """Whether a program can be divided along its batch, and which inputs hold it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

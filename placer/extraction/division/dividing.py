@@ -9,8 +9,6 @@ that run on devices of their own (replicas) have their own constants too, and th
 the variables that nothing writes, so that none is sent at every step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

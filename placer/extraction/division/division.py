@@ -1,7 +1,5 @@
 """How a batch is divided: what a strategy asks for and a plan remembers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ Neither Keras nor TensorFlow is imported here: a configuration is JSON, in a zip
 (Keras 3) or in an HDF5 attribute (Keras 1 and 2).
 """
 
-from __future__ import annotations
-
 import builtins
 import json
 import zipfile

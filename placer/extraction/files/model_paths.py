@@ -1,7 +1,5 @@
 """Where the paths in a model lead: a model may read what lies in its folder, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Model files: what is in them, whatever they are called."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Bodies of functional control flow as flat graphs of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

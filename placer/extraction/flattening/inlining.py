@@ -10,8 +10,6 @@ dataset functions and symbolic gradients stay one op.  Only what the outputs and
 reach is emitted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

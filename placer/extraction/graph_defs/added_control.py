@@ -4,8 +4,6 @@ A marked control input orders ops and means nothing else: extraction leaves it o
 program keeps its fingerprint when a plan with control edges is applied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import Any
 

@@ -12,8 +12,6 @@ A branch that is not taken passes dead tensors on, and ``executed`` runs after e
 ``core/common_runtime/lower_if_op.cc``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A hash of a flat graph that does not change when the graph is placed."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from operator import itemgetter

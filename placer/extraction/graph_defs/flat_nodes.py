@@ -1,7 +1,5 @@
 """NodeDefs of the flat graph: copied, renamed, cut off from what was left behind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Generic, TypeVar

@@ -5,8 +5,6 @@ with such a loop (a recurrent layer), would all run there.  A loop that only rea
 as well as the handle: it is read once before the loop, and sent to where the loop is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -6,8 +6,6 @@ and every attribute is of the declared kind.  TensorFlow checks the same when it
 the first.  Ops that neither TensorFlow nor the file defines are left as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Definitions of op types: TensorFlow's registry first, then the ones a file carries."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any

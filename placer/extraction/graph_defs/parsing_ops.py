@@ -1,7 +1,5 @@
 """The features that a graph parses out of serialised ``tf.Example`` messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

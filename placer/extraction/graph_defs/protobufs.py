@@ -4,8 +4,6 @@ mypy knows none of TensorFlow's types, so the names of types here are ``Any``: t
 meant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain

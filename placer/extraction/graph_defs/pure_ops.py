@@ -7,8 +7,6 @@ here is left to it.  An op of any other type keeps its shape function but has no
 value stays unknown.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from placer.extraction.graph_defs.op_definitions import OpDefinitions

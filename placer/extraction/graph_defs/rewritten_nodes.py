@@ -6,8 +6,6 @@ it keeps it as bytes.  Extraction takes all of this back, so that a program keep
 when a plan is applied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ replaced by a stub that states its output shapes.  TensorFlow computes constants
 shapes: what may not run has no kernel (:mod:`placer.extraction.graph_defs.pure_ops`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Variables and tables of a flat graph."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Facts about tensors while shapes are inferred, and how two of them combine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from cost_models.op_info import Shape

@@ -1,7 +1,5 @@
 """Types of the inputs and outputs of a NodeDef, from its op definition."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cache

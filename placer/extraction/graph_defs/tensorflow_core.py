@@ -4,8 +4,6 @@ extension modules ---> our own modules, the file parsed ------> the core in Pyth
                  '---> TensorFlow's native libraries (thread) --'
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Frames of v1 loops and branches of v1 conditionals, by op."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Tasks of the process that reads models (:mod:`placer.extraction.process.child_process`)."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

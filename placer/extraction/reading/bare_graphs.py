@@ -1,7 +1,5 @@
 """Graphs without a SavedModel around them: GraphDef, MetaGraphDef, ``tf.Graph``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ Only the index is read (``tensorflow/core/protobuf/tensor_bundle.proto``); of th
 sizes are looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod

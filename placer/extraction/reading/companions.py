@@ -1,7 +1,5 @@
 """Variables that one op touches together, in the signatures and the main graph of a SavedModel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -6,8 +6,6 @@ names that ``tf.compat.v1.sparse_placeholder`` and ``tf.compat.v1.ragged.placeho
 ops that take all the parts; what neither tells is taken for a dense tensor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice

@@ -1,7 +1,5 @@
 """Variables that are created where somebody says, with values or without."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext

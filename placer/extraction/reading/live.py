@@ -1,7 +1,5 @@
 """Programs that are already in this process: functions and Keras models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

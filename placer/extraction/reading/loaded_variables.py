@@ -7,8 +7,6 @@ variable twice, so that an object and the handle that functions are given in its
 restored under different keys.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The way from a model to a flat program."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ there is a plan.  A step that is only traced has a copy of the optimizer instead
 itself is built when the model trains, and where it trains.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

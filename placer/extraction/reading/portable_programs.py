@@ -1,7 +1,5 @@
 """Flat programs of live functions in a form that another process can read."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Mapping
 from dataclasses import replace

@@ -6,8 +6,6 @@ the objects that it captures as ``bound_inputs`` in the object graph
 in the main graph, so one is added: placeholders, the captured handles and constants, the call.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """SavedModels and MetaGraphDefs: the chosen meta graph, signature, inputs and outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path

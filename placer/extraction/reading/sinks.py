@@ -1,8 +1,6 @@
 """The ops that a graph runs by default: its training step, else its sinks but those of initialisers
 and savers; and which of them it only runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property

@@ -5,8 +5,6 @@ tables, in the checkpoint.  Files are counted line by line, never kept.  TensorF
 are ``absl::flat_hash_map``s, mutable ones ``std::unordered_map``s (``lookup_table_op.h``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path

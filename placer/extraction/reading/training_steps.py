@@ -1,7 +1,5 @@
 """The steps of a Keras model as functions: what fit, evaluate and predict run for one batch."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext

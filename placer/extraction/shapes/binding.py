@@ -3,8 +3,6 @@
 A dimension may have a name: one size for several inputs, as in ``ids:BxT`` and ``mask:BxT``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -7,8 +7,6 @@ many rows there are, and nothing about their lengths.  What depends on the longe
 rows of equal length: the row splits then have values, out of which TensorFlow concludes the rest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

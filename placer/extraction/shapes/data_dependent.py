@@ -6,8 +6,6 @@ is taken at the most that its inputs allow; the ops are listed in a warning, and
 of them says better.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Shapes and small values, read from a scratch graph that TensorFlow imported."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass

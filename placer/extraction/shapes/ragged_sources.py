@@ -5,8 +5,6 @@ are: by the key of a feature (``history``), or by the layer or op that splits
 (``text_vectorization``).  The rows are those of the op's own input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Fallbacks for shapes that inference leaves unknown."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ TensorFlow's shape functions believe the element shape that was traced into the 
 a value to its gradient, holds one element or none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Loops of TensorFlow 1: what its shape functions leave unknown behind an ``Enter`` or a handle."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import reduce
 from typing import Any

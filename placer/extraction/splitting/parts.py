@@ -1,7 +1,5 @@
 """The parts of a table: contiguous rows, as even as can be."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import pairwise

@@ -4,8 +4,6 @@ Blocks of entries, each a key without what it shares with the one before, are fo
 that says where they are and by a footer (``tensorflow/core/lib/io/table_format.txt``).
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

@@ -6,8 +6,6 @@ of the whole, and the files of data are links.  (``RestoreV2`` of a slice of a t
 whole reads the whole into memory: 98 MiB of 391 took 490.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any

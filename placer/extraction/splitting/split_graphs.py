@@ -1,7 +1,5 @@
 """GraphDefs and MetaGraphDefs in which tables are split, with the functions they are handed to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

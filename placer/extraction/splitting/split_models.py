@@ -1,7 +1,5 @@
 """Model files in which tables are split: a SavedModel, a GraphDef or a MetaGraphDef."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

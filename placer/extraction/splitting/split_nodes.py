@@ -8,8 +8,6 @@ partitioned first send each row once, and nobody knows before how many go where.
 The first part is not clipped below, the last not above: an id that the whole refuses is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Scopes that repeat with a number: ``encoder/layer_7/dense/MatMul`` is of block ``layer_7``."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ own, which stays in memory from then on, however large the constants were that i
 they are, and so are those that are fetched, and small tensors, which are not what fills a card.
 """
 
-from __future__ import annotations
-
 from cost_models.tensor_size import counted_bytes
 from placer.graph.op_graph import OpGraph
 from placer.graph.tensor_names import op_of

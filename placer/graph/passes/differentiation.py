@@ -1,7 +1,5 @@
 """How TensorFlow calls what it differentiates: names and types of gradients and updates."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -4,8 +4,6 @@ A training step is a hairpin: activations go forward level by level, gradients c
 way.  The turn is where most tensors are saved for later.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ softmax p, c * ((g - s) * p), the factor c * p from the forward pass on::
 ``ConstantFolding::ConstantPushDown`` of ``core/grappler/optimizers/constant_folding.cc``.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from cost_models.op_info import TensorProperties

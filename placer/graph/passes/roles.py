@@ -14,8 +14,6 @@ A program whose gradients are written out by hand has no such ops.  There the fo
 the fetched values depend on, through variables too: a metric is fetched after its update.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ known rows of its type, and where there are none, as large as the widest known t
 (resources, variants) have no bytes to send.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Costs of all ops of a graph: the bodies of control flow and the variables included."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from statistics import median_low

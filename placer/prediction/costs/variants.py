@@ -12,8 +12,6 @@ A variable that is also accessed row by row is copied when it is read as a whole
 ``ReadVariableOp`` of ``tensorflow/core/kernels/resource_variable_ops.cc``.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace

@@ -14,8 +14,6 @@ Where several ops run at once, an op holds what it reads, what it writes and wha
 for itself until it is done, while others start.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from heapq import heappop, heappush
 

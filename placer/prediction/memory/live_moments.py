@@ -3,8 +3,6 @@
 Statements about placements that are not known yet: rows of a placement problem, bounds, widths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import NamedTuple

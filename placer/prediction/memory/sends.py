@@ -20,8 +20,6 @@ none of those that begin first can count on being the only holder, and so may wr
 ``IntraProcessRecvAsyncImpl`` of ``core/common_runtime/rendezvous_mgr.cc`` (its ``out``).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The order of a step is not determined by the graph: it differs from process to p
 (:mod:`placer.prediction.step.executor`).  So a few of the possible orders are followed.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil

@@ -3,8 +3,6 @@
 A GPU's allocator must serve them; a CPU must hold what lives at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil

@@ -12,8 +12,6 @@ device that reads it from the moment it is produced until its last reader there 
 So one simulation per order, of all ops together, shows the buffers and who keeps them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

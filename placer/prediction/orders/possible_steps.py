@@ -1,7 +1,5 @@
 """The steps that a graph may take: its loops laid out, along the orders of the executor."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 

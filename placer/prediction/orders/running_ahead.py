@@ -9,8 +9,6 @@ waits depends on how fast the devices are, one beside the other.
     GPU:1        |---b0---|---b1---|---b2---|
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 

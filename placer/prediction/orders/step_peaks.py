@@ -1,7 +1,5 @@
 """The peaks of placements along the orders that a step may run in, in the numbers of a problem."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
 

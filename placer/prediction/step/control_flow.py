@@ -3,8 +3,6 @@
 In a body, ``feeds`` are its arguments and ``fetches`` its results, each once and in order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -19,8 +19,6 @@ of ``core/graph/edgeset.h``, ``FlatRep`` of ``tsl/lib/gtl/flatrep.h``, ``ThreadP
 Eigen's ``NonBlockingThreadPool.h``.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence

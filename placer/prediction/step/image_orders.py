@@ -8,8 +8,6 @@ What it turns on the way in or out is copied (:mod:`cost_models.gpu_convolutions
 and weights, are left out: their copies are not what fills a card.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

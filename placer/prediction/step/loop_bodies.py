@@ -12,8 +12,6 @@ waited for the loop itself waits for its results, by a ``NoOp``.
 ``tensorflow/core/common_runtime/{lower_while_op,propagator_state}.cc``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice

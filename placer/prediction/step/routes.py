@@ -4,8 +4,6 @@ Mirrors ``BuildMemoryDeviceInfo`` and ``IsDstInputOnHost`` of
 ``tensorflow/core/graph/graph_partition.cc``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache

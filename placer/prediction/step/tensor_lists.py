@@ -6,8 +6,6 @@ those of gradients take one out.  A list that others hold too is copied before i
 elements not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

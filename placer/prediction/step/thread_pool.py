@@ -11,8 +11,6 @@ than one op after another would have.  ``Schedule``, ``Steal`` and ``PopBack`` o
 ``NonBlockingThreadPool.h``.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections import deque

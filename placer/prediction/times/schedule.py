@@ -18,8 +18,6 @@ n-th part to the next one: 2 (n - 1) / n times its bytes in all (P. Patarasuk an
 doi:10.1016/j.jpdc.2008.09.002; ``RingReducer`` of TensorFlow's ``ring_reducer.cc``, and NCCL's).
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """The time of one step of a bare placement problem, as :mod:`placer.prediction.times.schedule` has
 it for a graph."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Hashable, Sequence
 

@@ -1,8 +1,6 @@
 """Placements that others make, by name, under the solver's own interface: to compare with and start
 from.  None of them searches, and none proves anything."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 

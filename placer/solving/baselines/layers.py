@@ -1,7 +1,5 @@
 """Whole layers dealt out in stages along the depth of the model, as a person does it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

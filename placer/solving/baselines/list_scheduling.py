@@ -1,7 +1,5 @@
 """Placements by list scheduling: ops one after the other, each where it starts or ends first."""
 
-from __future__ import annotations
-
 import bisect
 import heapq
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Placements that fill devices in the order of the graph, and those on one device."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

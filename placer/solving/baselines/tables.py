@@ -1,7 +1,5 @@
 """The published recipe for recommenders: small tables on accelerators, large ones on the host."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from placer.problem.placement_problem import PlacementProblem

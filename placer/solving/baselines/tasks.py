@@ -1,7 +1,5 @@
 """A placement problem as the baselines see it: ops in an order, what they wait for, what fits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The units that a bound from sets speaks of: those of the devices that most weight may use."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NamedTuple
 

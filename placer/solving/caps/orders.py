@@ -5,8 +5,6 @@ allocator loses to gaps, say) is taken off that cap, and the next search stays n
 Once something fits, searches stay near it and begin from nothing in turns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Predictions of placements: each is computed once, however often it is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 

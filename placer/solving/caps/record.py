@@ -1,7 +1,5 @@
 """The request for a placement under caps on peaks, and the record of what is found."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ What is reserved here (``transient_bytes``) is a guess of the solver; the ``--re
 taken off the capacities before there is a problem.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The shares of the time that the stages of a search have, and how far each goes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

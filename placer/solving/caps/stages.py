@@ -7,8 +7,6 @@ what that says of it makes the next search better: by rows (:mod:`placer.solving
 along the orders of the step (:mod:`placer.solving.caps.orders`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from placer.prediction.scoring import score

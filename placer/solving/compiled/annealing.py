@@ -6,8 +6,6 @@ doi:10.1126/science.220.4598.671.  The energy is a power mean of the loads, so t
 devices other than the fullest count too; the placement kept is the one with the least maximum.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Units, nets and devices as flat arrays for compiled code."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

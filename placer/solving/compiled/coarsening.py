@@ -1,7 +1,5 @@
 """Coarser problems: units that share many bytes become one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

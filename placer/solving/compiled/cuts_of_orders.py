@@ -1,7 +1,5 @@
 """Orders of the units, and contiguous segments of them cut where the least bytes cross."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints

@@ -11,8 +11,6 @@ with none on d.  A move changes them only where a count passes 0, 1 or 2, so tha
 Irregular Graphs, ALENEX 2024, doi:10.1137/1.9781611977929.3, and what they cite).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

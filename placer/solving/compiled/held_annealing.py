@@ -6,8 +6,6 @@ ORSA Journal on Computing 1 (1989), doi:10.1287/ijoc.1.3.190, on strategic oscil
 accelerator has room, the price drives out to the host what costs least per byte there.
 """
 
-from __future__ import annotations
-
 import heapq
 
 import numpy as np

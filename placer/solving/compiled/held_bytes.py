@@ -5,8 +5,6 @@ done, and on every other device with a reader from when it is sent until its las
 done (:mod:`placer.prediction.orders.possible_lifetimes`).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

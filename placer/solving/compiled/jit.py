@@ -1,7 +1,5 @@
 """Numba's decorators with types kept, and with a cache that can do no harm."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Units that share a net."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Ints, Nets, Units

@@ -1,7 +1,5 @@
 """The problem of some units and two sets of devices."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Devices, Ints, Nets, Units, incidence

@@ -1,7 +1,5 @@
 """Binary heaps of units, one per device, whose keys can change."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Contiguous segments of an order of units, one per device, with the least maximum load."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Flags, Floats, Ints, Nets, Units

@@ -7,8 +7,6 @@ What devices hold above their limits costs, more while something is and less whi
 (:mod:`placer.solving.compiled.held_annealing`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from placer.solving.compiled.arrays import Floats, Ints, Units

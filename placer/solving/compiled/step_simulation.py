@@ -6,8 +6,6 @@ many at once as it can; a message is sent once per receiving device, and a link 
 time.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

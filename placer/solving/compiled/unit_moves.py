@@ -8,8 +8,6 @@ is then one of its own.  To make a placement fit, units leave devices that hold 
 cheapest per byte first.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Flags, Ints

@@ -1,7 +1,5 @@
 """Why a problem is infeasible: elements that no placement keeps together, each of them needed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations

@@ -15,8 +15,6 @@ A placement is feasible for the problem if and only if it keeps all elements.  A
 in conflict if every placement breaks one of them; elements that are left out can only make room.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any

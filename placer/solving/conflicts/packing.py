@@ -1,7 +1,5 @@
 """Does anything fit?  Sums that say no, a bounded search that says either, or nobody knows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

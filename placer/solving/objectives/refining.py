@@ -1,7 +1,5 @@
 """From a placement that fits to the best one for an objective in seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Protocol

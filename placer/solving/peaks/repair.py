@@ -9,8 +9,6 @@ and of these the ones that send the least.  All borders along the depth are move
 (:mod:`placer.solving.peaks.sliding`): of layers that are alike many divisions send as much.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass

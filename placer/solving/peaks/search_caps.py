@@ -1,8 +1,6 @@
 """The caps that searches along the orders keep: those of the devices less what the prediction says
 beyond what searches count (what an allocator loses to gaps, say)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

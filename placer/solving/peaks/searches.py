@@ -1,7 +1,5 @@
 """The searches along the orders, for either objective."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ Where a model is the same layer many times over, that sends as much and holds as
 allocator loses to gaps differs: one may fit where another is a little above a cap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """A search in a process of its own that may be late, crash or talk nonsense without harm."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

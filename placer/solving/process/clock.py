@@ -4,8 +4,6 @@ A time limit is of the search; :func:`monotonic` takes the place of ``time.monot
 deadline of one is set or looked at.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ folder that is named after what it was compiled from and for.  The clock of the 
 as long as one has to wait for that.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import logging

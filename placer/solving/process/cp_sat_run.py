@@ -1,7 +1,5 @@
 """Running CP-SAT on a model; everything that it finds is sent at once."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Sequence

@@ -24,8 +24,6 @@ consumers, drops nets and narrows allowed sets of the receiving side, all of whi
 conditions true.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

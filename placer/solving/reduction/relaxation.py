@@ -15,8 +15,6 @@ What is exact (:mod:`placer.solving.reduction.contraction`) then reaches further
 weight follow their neighbours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -9,8 +9,6 @@ forward ops are.  The turn is where most tensors are saved for later.
     backward   0 <- 1 <- 2 <- 3        of all others: that of what they share most bytes with
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The units are cut into one segment per device where the least crosses, or filled
 device; of the best placement, single units move to where they cost less.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

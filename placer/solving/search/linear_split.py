@@ -1,7 +1,5 @@
 """Contiguous segments of an order of units, one per device, cut where little crosses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ on.  What is least, how it is improved (by annealing, say, from a temperature th
 to level) and where fresh placements come from is up to the subclass.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """The problem of the least transfer under caps on peaks, along orders that are known."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

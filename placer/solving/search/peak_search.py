@@ -13,8 +13,6 @@ Moves are judged at the moments at which placements were fullest, a placement as
 times.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from dataclasses import dataclass

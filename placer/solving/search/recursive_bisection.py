@@ -7,8 +7,6 @@ How Good is Recursive Bisection?, SIAM J. Sci. Comput. 18 (1997), doi:10.1137/S1
 what that costs is won back by moves between all devices.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

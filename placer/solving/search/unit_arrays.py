@@ -1,7 +1,5 @@
 """Unit problems as flat arrays for compiled code.  Sizes become floats: exact up to 2**53 bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

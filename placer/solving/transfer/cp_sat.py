@@ -33,8 +33,6 @@ Leaders that a good placement has on different devices, with much to send and re
 soonest; where none is known they are the heaviest units.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias

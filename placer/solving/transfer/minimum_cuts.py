@@ -19,8 +19,6 @@ This is the bound of linear relaxation after the same branching, but a flow take
 a linear program takes seconds.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

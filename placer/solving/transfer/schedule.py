@@ -1,7 +1,5 @@
 """How the time for the least transfer is divided, and how far its parts go."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The best placement under the limits: what is reduced and tried before the solver process."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """The search for the least transfer: placements from nothing by recursive bisection, some devices
 of a good one drawn anew, and cycles through all scales."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

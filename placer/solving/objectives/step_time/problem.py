@@ -1,7 +1,5 @@
 """The problem of the least step time: all ops, and the units that move together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

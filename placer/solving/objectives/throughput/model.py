@@ -25,8 +25,6 @@ same between any two devices and a sender pays once.  Seconds become integers ro
 bound is one for the problem itself.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The problem of the least bottleneck: units, and what they and their streams take in seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar

@@ -1,8 +1,6 @@
 """The search for the least bottleneck: annealing at several scales, begun at contiguous segments of
 topological orders."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 
