@@ -18,17 +18,6 @@ def joined_too_soon(joined: Any) -> Any:
     return flawed
 
 
-def follows_too_soon(joined: Any) -> Any:
-    """Units follow others that have a third of what it takes."""
-
-    def flawed(nets: Any, ceiling: int) -> Any:
-        found = joined(nets, ceiling)
-        incident = Counter({unit: size // 3 for unit, size in found.incident.items()})
-        return found._replace(incident=incident)
-
-    return flawed
-
-
 def followers_with_a_value(may_follow: Any) -> Any:
     """Units follow that a value is asked for."""
 

@@ -27,7 +27,6 @@ FLAWS = {
     "cuts_for_sale": f"{CUT_GRAPH}:CutGraph.least_signed",
     "dear_sets_left_out": f"{CUT_GRAPH}:CutGraph.least_signed",
     "joined_too_soon": f"{CUT_GRAPH}:_joined",
-    "follows_too_soon": f"{CUT_GRAPH}:_joined",
     "followers_with_a_value": f"{CUT_GRAPH}:_Merging.may_follow",
 }
 
