@@ -10,11 +10,9 @@ what that costs is won back by moves between all devices.
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.coarsening import coarser_levels
-from placer.solving.compiled.cuts_of_orders import clique_weights, cut, first_starts
 from placer.solving.compiled.gain_table import excess, transfer_of
 from placer.solving.compiled.parts import part_of
 from placer.solving.compiled.unit_moves import refine_transfer, relieve
@@ -24,14 +22,12 @@ from placer.solving.compiled.unit_moves import refine_transfer, relieve
 class BisectionSchedule:
     """How one placement is drawn and refined."""
 
-    coarsest_units: int = 80  # whose orders are cut
+    coarsest_units: int = 80  # that are drawn
     cluster_share: float = 0.1  # of all sizes, at most, in one unit
-    modes: int = 3  # of the Laplacian, each an order
-    mixes: int = 2  # random sums of modes
+    orders: int = 5  # that are cut in two: as they come, and at random
     seeds: int = 25  # units that a search of single moves begins at
     patience: int = 60  # moves after its best until it ends
     overfull: float = 1.1  # times its cap that a device may hold meanwhile
-    tightness: tuple[float, ...] = (1.0, 1.1)  # how full halves are cut, if nothing fits before
     roomy_share: float = 0.3  # of bisections have all slack, not their part of it
     fewer_share: float = 0.5  # of placements may leave devices out
 
@@ -156,63 +152,26 @@ def _bisect(part: Arrays, sizes: Floats, random: np.random.Generator) -> Ints:
 
 
 def _best_start(part: Arrays, random: np.random.Generator) -> Ints:
-    """The best of several placements of few units."""
-    allowed = part.units.allowed
+    """The best of several placements of few units: each an order cut where the first half has its
+    share, made to fit and improved by moves of single units."""
+    allowed, capacity = part.units.allowed, part.devices.capacity
+    whole = np.maximum(1.0, capacity.sum(axis=1, keepdims=True))
+    size, share = (part.units.weights / whole).max(axis=0, initial=0.0), capacity / whole
     side: Ints = np.argmax(allowed, axis=1).astype(np.int64)
     members = np.flatnonzero(allowed.all(axis=1))
-    others = np.flatnonzero(~allowed.all(axis=1))
-    used = np.zeros_like(part.devices.capacity)
-    np.add.at(used.T, side[others], part.units.weights[:, others].T)
     best, rank = side, _rank(part, side)
-    for position in _positions(part, random):
-        order = members[np.argsort(position[members], kind="stable")]
+    for number in range(_SCHEDULE.orders):
+        order = random.permutation(members) if number else members
         sequence = random.permutation(2)
-        for tightness in _SCHEDULE.tightness:
-            room = tightness * part.devices.capacity - used
-            starts = [first_starts(part, order, room[:, device]) for device in sequence]
-            segment, cost = cut(part, order, np.stack(starts))
-            if not np.isfinite(cost):
-                continue
-            drawn = side.copy()
-            drawn[order] = sequence[segment]
-            drawn = refine(part, relieve(part, drawn, members), random)
-            best, rank = min((best, rank), (drawn, _rank(part, drawn)), key=lambda pair: pair[1])
-            break
+        reached = np.cumsum(size[order])
+        most = share[:, sequence[0]].min(initial=1.0) * reached[-1:].sum()
+        drawn = side.copy()
+        drawn[order] = sequence[(reached > most).astype(int)]
+        drawn = refine(part, relieve(part, drawn, members), random)
+        best, rank = min((best, rank), (drawn, _rank(part, drawn)), key=lambda pair: pair[1])
     return best
 
 
 def _rank(part: Arrays, device_of: Ints) -> tuple[float, float]:
     """Ranks bisections: those that break a row come last, then the transfer counts."""
     return float(excess(part, device_of)), float(transfer_of(part, device_of))
-
-
-def _positions(part: Arrays, random: np.random.Generator) -> list[Floats]:
-    """Some orders of the units, as positions on a line."""
-    count = len(part.units.allowed)
-    found = [np.arange(count, dtype=np.float64), random.random(count)]
-    if count > 2:
-        modes = slow_modes(clique_weights(part), _SCHEDULE.modes)
-        found += [*modes, *(random.normal(size=(_SCHEDULE.mixes, len(modes))) @ modes)]
-    return found
-
-
-Matrix = npt.NDArray[np.float64]
-
-
-def slow_modes(weight: Matrix, count: int) -> Matrix:
-    """``[mode, unit]``: at most ``count`` positions in which units that share many bytes lie close
-    together.
-
-    ``weight[a, b]`` is what ties two units, zero on the diagonal.  The eigenvectors of the smallest
-    eigenvalues of the normalised Laplacian (M. Fiedler, A property of eigenvectors of nonnegative
-    symmetric matrices and its application to graph theory, 1975), the first of which is the same
-    everywhere.
-    """
-    degree = weight.sum(axis=1)
-    scale = 1.0 / np.sqrt(np.where(degree > 0.0, degree, 1.0))
-    laplacian = np.eye(len(weight)) - scale[:, None] * weight * scale[None, :]
-    vectors = np.linalg.eigh(laplacian)[1]
-    modes = vectors[:, 1 : 1 + count] * scale[:, None]
-    # the largest entry is positive, so that rounding cannot turn an order round
-    largest = modes[np.argmax(np.abs(modes), axis=0), np.arange(modes.shape[1])]
-    return np.ascontiguousarray((modes * np.where(largest < 0.0, -1.0, 1.0)).T)

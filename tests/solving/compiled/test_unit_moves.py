@@ -11,7 +11,6 @@ import numpy as np
 from small_problems import problem_of, random_problem
 
 from placer.solving.compiled.arrays import Arrays, Ints
-from placer.solving.compiled.cuts_of_orders import clique_weights, cut, first_starts
 from placer.solving.compiled.gain_table import (
     apply_move,
     excess,
@@ -23,7 +22,7 @@ from placer.solving.compiled.parts import part_of
 from placer.solving.compiled.priority_queues import fullest_first, new_queues, put, remove
 from placer.solving.compiled.unit_moves import refine_transfer, relieve
 from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
-from placer.solving.search.recursive_bisection import bisect_recursively, slow_modes
+from placer.solving.search.recursive_bisection import bisect_recursively
 from placer.solving.search.unit_arrays import transfer_arrays
 
 SEEDS = range(60)
@@ -102,48 +101,6 @@ def test_a_part_counts_what_separates_its_halves() -> None:
         units = anywhere(rng, problem)
         assert transfer_of(part, units) == problem.value(units.tolist())
         assert excess(part, units) == excess(arrays, units)
-
-
-def test_segments_of_an_order_are_the_cheapest() -> None:
-    """Dynamic programming finds the least crossing bytes of all segments that fit."""
-    for rng, problem, arrays in problems():
-        order = np.array(rng.sample(range(problem.unit_count), problem.unit_count))
-        capacity = arrays.devices.capacity
-        starts = [first_starts(arrays, order, room) for room in capacity.T.copy()]
-        found, cost = cut(arrays, order, np.stack(starts))
-        costs = {}
-        bounds = range(len(order) + 1)
-        for cuts in itertools.combinations_with_replacement(bounds, problem.device_count - 1):
-            at = np.searchsorted(np.array(cuts), np.arange(len(order)), side="right")
-            units = np.zeros(len(order), np.int64)
-            units[order] = at
-            if excess(arrays, units) == 0.0:
-                costs[tuple(at.tolist())] = _crossing(problem, order.tolist(), at.tolist())
-        assert bool(costs) == np.isfinite(cost)
-        if costs:
-            assert cost == min(costs.values())
-            assert _crossing(problem, order.tolist(), found.tolist()) == cost
-
-
-def _crossing(problem: UnitProblem, order: list[int], at: list[int]) -> int:
-    """The bytes of all nets that cross each place where the segment changes."""
-    total = 0
-    for place in (i for i in range(1, len(order)) if at[i] != at[i - 1]):
-        before = set(order[:place])
-        for net in problem.nets:
-            inside = [unit in before for unit in (net.producer, *net.consumers)]
-            total += net.bytes * (any(inside) and not all(inside))
-    return total
-
-
-def test_the_first_mode_of_a_chain_is_its_order() -> None:
-    """Numbers shuffled or not, the slowest mode lines a chain up."""
-    names = random.Random(3).sample(range(20), 20)
-    tensors = [(names[i], [names[i + 1]], 8) for i in range(19)]
-    problem = reduce_to_units(problem_of(resident=[1] * 20, tensors=tensors, capacity=[20, 20]))
-    weight = clique_weights(transfer_arrays(problem))
-    order = np.argsort(slow_modes(weight, 1)[0]).tolist()
-    assert order in (names, names[::-1])
 
 
 def test_bisection_cuts_a_chain_into_equal_parts() -> None:

@@ -24,14 +24,12 @@ from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps import orders, rows
 from placer.solving.caps.stages import solve_under_peaks
-from placer.solving.compiled.cuts_of_orders import cut
 from placer.solving.compiled.held_bytes import hold, shift
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.peak_problem import PeakProblem, regroup, to_peak_problem
 from placer.solving.search.peak_search import PeakSearch
-from placer.solving.search.unit_arrays import transfer_arrays
 from placer.solving.search.watch import at_moments, to_held
 from placer.solving.solution import Solution, SolverParameters, Status
 
@@ -129,47 +127,6 @@ def test_what_is_held_is_kept_up_to_date(seed: int) -> None:
     coarse = to_held(regroup(some, joined), own)
     of_joined = np.array([device_of[joined == unit][0] for unit in range(count)], np.int64)
     assert (hold(coarse, of_joined, DEVICES, len(moments)) == in_use[:, moments]).all()
-
-
-@settings(max_examples=40)
-@given(seed=st.integers(0, 10_000))
-def test_segments_are_cut_where_least_crosses(seed: int) -> None:
-    """Of all ways to cut an order into three segments that begin late enough."""
-    rng = random.Random(seed)
-    count = 6
-    graph = draw(*(f"op{a} -> op{b}" for a in range(count) for b in range(a + 1, count)
-                   if rng.random() < 0.4), *(f"op{a}" for a in range(count)),
-                 bytes={f"op{a}": 4 * rng.randint(1, 9) for a in range(count)})  # fmt: skip
-    problem = problem_of(graph, draw_costs(graph), "3xGPU:1GiB")
-    problem = replace(problem, message_bytes=0, fetched=())
-    arrays = transfer_arrays(reduce_to_units(problem))
-    order = np.array(rng.sample(range(count), count), np.int64)
-    starts = np.sort(np.array([[rng.randint(0, 2) for _ in range(count + 1)] for _ in range(3)]))
-    starts = np.minimum(starts, np.arange(count + 1)).astype(np.int64)
-    segment, cost = cut(arrays, order, starts)
-    position = {int(unit): place for place, unit in enumerate(order)}
-
-    def crossing(place: int) -> float:
-        return sum(
-            tensor.bytes
-            for tensor in problem.tensors
-            if min(map(position.get, (tensor.producer, *tensor.consumers))) < place
-            and max(map(position.get, (tensor.producer, *tensor.consumers))) >= place
-        )
-
-    least = min(
-        (
-            crossing(a) * (a > 0) * (b > a) + crossing(b) * (0 < b < count)
-            for a, b in itertools.combinations_with_replacement(range(count + 1), 2)
-            if all(
-                begin == end or begin >= starts[step][end]
-                for step, (begin, end) in enumerate(((0, a), (a, b), (b, count)))
-            )
-        ),
-        default=np.inf,
-    )
-    assert cost == least
-    assert not np.isfinite(cost) or (np.diff(segment) >= 0).all()
 
 
 @pytest.mark.slow
