@@ -152,24 +152,45 @@ def _bisect(part: Arrays, sizes: Floats, random: np.random.Generator) -> Ints:
 
 
 def _best_start(part: Arrays, random: np.random.Generator) -> Ints:
-    """The best of several placements of few units: each an order cut where the first half has its
-    share, made to fit and improved by moves of single units."""
-    allowed, capacity = part.units.allowed, part.devices.capacity
-    whole = np.maximum(1.0, capacity.sum(axis=1, keepdims=True))
-    size, share = (part.units.weights / whole).max(axis=0, initial=0.0), capacity / whole
+    """The best of several placements of few units: each an order cut where the least bytes cross,
+    made to fit and improved by moves of single units."""
+    allowed = part.units.allowed
     side: Ints = np.argmax(allowed, axis=1).astype(np.int64)
     members = np.flatnonzero(allowed.all(axis=1))
+    others = np.flatnonzero(~allowed.all(axis=1))
+    room = part.devices.capacity.copy()
+    np.subtract.at(room.T, side[others], part.units.weights[:, others].T)
     best, rank = side, _rank(part, side)
     for number in range(_SCHEDULE.orders):
         order = random.permutation(members) if number else members
         sequence = random.permutation(2)
-        reached = np.cumsum(size[order])
-        most = share[:, sequence[0]].min(initial=1.0) * reached[-1:].sum()
+        cut = _cheapest_cut(part, order, room[:, sequence])
         drawn = side.copy()
-        drawn[order] = sequence[(reached > most).astype(int)]
+        drawn[order] = sequence[(np.arange(len(order)) >= cut).astype(int)]
         drawn = refine(part, relieve(part, drawn, members), random)
         best, rank = min((best, rank), (drawn, _rank(part, drawn)), key=lambda pair: pair[1])
     return best
+
+
+def _cheapest_cut(part: Arrays, order: Ints, room: Floats) -> int:
+    """How many units of the order are on the first of two devices with ``room[row, device]``, so
+    that both have room and the least bytes cross; where there is none, so that it is least over."""
+    nets, count = part.nets, len(order)
+    place = np.full((2, len(part.units.allowed)), [[count], [-1]])
+    place[:, order] = np.arange(count)
+    of = np.repeat(np.arange(len(nets.producer)), np.diff(nets.pin_start))
+    low, high = place[:, nets.producer]
+    np.minimum.at(low, of, place[0, nets.pins])
+    np.maximum.at(high, of, place[1, nets.pins])
+    crossed = low < high
+    change = np.zeros(count + 2)
+    np.add.at(change, low[crossed] + 1, nets.bytes[crossed])
+    np.add.at(change, high[crossed] + 1, -nets.bytes[crossed])
+    weight = np.cumsum(part.units.weights[:, order], axis=1)
+    before = np.concatenate((np.zeros((len(room), 1)), weight), axis=1)
+    after = before[:, -1:] - before
+    over = np.maximum(before - room[:, :1], after - room[:, 1:]).max(axis=0, initial=0.0)
+    return int(np.lexsort((np.cumsum(change)[: count + 1], np.maximum(0.0, over)))[0])
 
 
 def _rank(part: Arrays, device_of: Ints) -> tuple[float, float]:
