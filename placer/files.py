@@ -1,7 +1,5 @@
 """Files that appear whole or not at all, and are never overwritten by accident."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import functools

@@ -10,8 +10,6 @@ every process that it started.  It imports this very package, and nothing from t
 a script called ``types.py`` or ``numpy.py`` there stands in for nothing.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """The costs of a program's ops: by the cost rules, or measured."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace

@@ -6,8 +6,6 @@ they are.  With several accelerators that is tried for a little more memory firs
 between devices costs time, too.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

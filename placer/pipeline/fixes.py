@@ -4,8 +4,6 @@ The problem says what it does not rule out (:mod:`placer.solving.conflicts.confl
 change is asked for, and placed, before anybody reads of it.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

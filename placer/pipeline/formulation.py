@@ -1,7 +1,5 @@
 """The problem of a workload: where each op may run, and the numbers that a solver sees."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,6 @@
 """Sinks that run and are not fetched, where nobody said which are outputs: counted, with their
 bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from cost_models.byte_sizes import format_bytes

@@ -1,7 +1,5 @@
 """The whole path: a TensorFlow program in, a plan or a report out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack

@@ -1,7 +1,5 @@
 """From a workload to the plan for it: the one way to place a program."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ layer is asked to one device.  Nothing in the ops needs that, so a placement lea
 out unless they are asked for, and a warning counts them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 

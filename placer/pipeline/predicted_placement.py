@@ -1,7 +1,5 @@
 """Predictions for a placement of a workload."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

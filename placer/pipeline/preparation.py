@@ -1,7 +1,5 @@
 """From a request to the workload that is placed: a strategy is decided, and divides the batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Everything that is known about a solved placement, as one plan."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Variables that loaders restore: in costs, in memory, and as facts of a report or plan."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ The fewest parts that each fit are tried first, then twice as many, until nothin
 parts go into what the large ones leave free.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os

@@ -5,8 +5,6 @@ absent, the plan is rehearsed: ``CPU:0`` stays, and every other device becomes a
 CPU device, so that placement, transfers and results can be checked on any machine.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """TensorFlow's graph optimiser in the sessions and functions that are set up here."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

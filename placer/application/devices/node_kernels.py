@@ -1,7 +1,5 @@
 """Whether TensorFlow has a kernel for a node on a kind of device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cost_models.device_names import parse

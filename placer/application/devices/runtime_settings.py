@@ -1,7 +1,5 @@
 """TensorFlow's runtime, set up for a plan before it starts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

@@ -5,8 +5,6 @@ word.  Here such ops ask for the logical CPU devices that a rehearsal has in the
 ``placer.session_config(plan)`` gives the session.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import weakref

@@ -4,8 +4,6 @@ The graph plugin colours by the device of each node; memory and compute time it 
 ``StepStats`` of a tagged run.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -12,8 +12,6 @@ count that.  So with one thread the long ops of a traced step are scaled down, w
 to more than the processor time of a step, until they do not.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import statistics

@@ -4,8 +4,6 @@ Each event states the bytes that its allocator has in use after it, rounding inc
 bytes at the window's begin are those after the first event less that event's own.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -12,8 +12,6 @@ behind (``StatefulPartitionedCall/``), by a scope around it, and by the replica 
 (``replica_4/``): these are found by vote, as most names agree on them.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence

@@ -5,8 +5,6 @@ the program is read as ever, and the trace's names are found in it.  Both happen
 own.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 from collections import defaultdict

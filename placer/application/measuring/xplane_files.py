@@ -5,8 +5,6 @@ host (``/device:GPU:0``, ``/host:CPU``); in a plane a line per stream or thread;
 which point to names and to names of values that the plane lists once.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

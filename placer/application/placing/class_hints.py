@@ -6,8 +6,6 @@ before the placer runs, which then refuses or moves what is torn (``colocation_g
 ties ops on different devices must be gone before a placed graph is imported anywhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 

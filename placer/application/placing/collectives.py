@@ -1,7 +1,5 @@
 """Collectives of a placed graph: each of their ops on a device of its own, by the means it has."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event

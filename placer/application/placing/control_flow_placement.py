@@ -8,8 +8,6 @@ device is first received by an identity on the op's own device, the *input ancho
 looks through anchors, so the program keeps its fingerprint.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ the collections of TensorFlow 1, and the index of the checkpoint.  The files of 
 bytes stay in them, and no entry leads there.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ for its dtypes on the device it asks for goes to the host of that device's task,
 touches a resource or a reference goes to where that lives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A ConcreteFunction from a flat GraphDef, without tracing anything again."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A flat GraphDef with the planned device on every op."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

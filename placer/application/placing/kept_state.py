@@ -4,8 +4,6 @@ A GraphDef of TensorFlow 1 is trained by more than its step: ``session.run("init
 and a saver's ops read and write the variables.  Nothing that is fetched needs them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

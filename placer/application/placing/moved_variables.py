@@ -7,8 +7,6 @@ memory and run on with old values, without a word.  So a ``tf.function`` forgets
 and a ConcreteFunction in somebody's hands refuses until its handles are in use again.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 from collections.abc import Callable, Collection, Sequence

@@ -6,8 +6,6 @@ captured instead, unless all are there already (``plan.scope()`` creates them so
 resources stay where they are.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``placer.apply``: a plan becomes a program that runs as planned."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ object graph (``tf.saved_model.load`` with ``experimental_variable_policy`` set 
 ``"save_variable_devices"``).  Only protobufs are read and written; weights are linked, unread.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Mapping

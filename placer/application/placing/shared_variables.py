@@ -6,8 +6,6 @@ that one op touches together (a weight and its optimizer slots) must share a dev
 does not restore or another signature does not run.  What nothing planned touches goes to the host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ predicts, and functions with ``api_implements`` are not inlined at all.  With th
 wrapper's body what runs is what was planned, and two paths through one function can differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """``with plan.scope()``: variables are created on their planned devices, never elsewhere first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

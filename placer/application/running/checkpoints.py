@@ -4,8 +4,6 @@ TensorFlow restores a checkpoint as one op, which holds all values on the host b
 the first (``tensorflow/python/checkpoint/restore.py``).  Here the host holds one value at a time.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The tasks of a cluster: where they answer, which do not, and how they reach this process."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import os

@@ -1,7 +1,5 @@
 """Runs of live functions, in their own process or rebuilt in another one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

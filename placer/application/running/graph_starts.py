@@ -6,8 +6,6 @@ the graph: of every table, iterator or queue that the step uses, the ops that fi
 need a value which is fed, or a checkpoint, are left out.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress

@@ -4,8 +4,6 @@ Arrays of strings and bytes are arrays of Python objects, which numpy pickles.  
 what such an array is made of is read: it cannot name anything else to be called.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import pickle

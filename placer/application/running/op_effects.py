@@ -1,7 +1,5 @@
 """Effects of op types beside computing, as far as a run of a model is held to them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 _DOES_TABLE = """

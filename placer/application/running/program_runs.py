@@ -4,8 +4,6 @@ Called in a process of its own (:mod:`placer.application.verifying.verification_
 caller's for live functions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

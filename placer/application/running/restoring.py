@@ -6,8 +6,6 @@ then gets them one by one: those of TensorFlow 2 through the objects, whose grap
 has too; those of TensorFlow 1 through the ops that its restore op waits for.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence

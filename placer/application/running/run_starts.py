@@ -1,7 +1,5 @@
 """Where runs of a SavedModel begin: what its loaders run, and the signature that is called."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any

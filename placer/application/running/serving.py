@@ -1,7 +1,5 @@
 """Placed SavedModels, loaded so that their variables are where the file says."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -5,8 +5,6 @@ allocator for memory, under the limits of the cards; kernels compute nothing
 (:mod:`placer.simulation`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

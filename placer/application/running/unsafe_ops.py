@@ -7,8 +7,6 @@ unless each name of a file comes straight from the caller's inputs, an asset of 
 constant that names something in the model's folder.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ Reading a variable becomes an input of the stage, which the weights are fed to. 
 side effects, so that control edges go, and with them what runs for its effects alone (assertions).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Plan and run side by side: every difference gets a code."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass

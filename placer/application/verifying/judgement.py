@@ -1,7 +1,5 @@
 """The verification of a program against its plan, from a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property

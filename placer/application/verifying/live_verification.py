@@ -6,8 +6,6 @@ devices.  It runs here too if this process is as good (``TF_ENABLE_ONEDNN_OPTS=0
 function uses resources that cannot leave it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace

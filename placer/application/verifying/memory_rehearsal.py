@@ -5,8 +5,6 @@ TensorFlow's own GPU runtime is the judge, in a process of its own
 there.  The host has no limit: TensorFlow knows none for CPUs.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Model files to verify: what is in them, and copies that run on the devices of this process."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace

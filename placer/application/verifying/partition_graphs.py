@@ -7,8 +7,6 @@ their own.  ``While``, ``If`` and ``Case`` may have been lowered to ``Enter``, `
 ``lower_if_op.cc`` in ``core/common_runtime``), and calls leave ``Func/CALL/input/_N`` identities.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Does a placed program run where its plan says, and compute the same?"""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping

@@ -4,8 +4,6 @@ A fresh process can have as many logical CPU devices as a rehearsal needs, whate
 did with TensorFlow, and can be stopped.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Mapping, Sequence
