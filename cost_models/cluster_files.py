@@ -2,9 +2,9 @@
 
 ``[[device]]`` has ``name``, and ``model`` (a preset) or ``memory``, ``peak_flops`` and
 ``memory_bandwidth``, optionally ``type``, ``any_ops``, ``compute_capability``, ``peak_flops_fp16``,
-``launch_seconds``, ``dispatch_seconds``, ``parallel_ops``, ``relative_error`` and, by op type or
-family, ``[device.efficiency.Conv2D]`` with ``compute`` and ``memory`` (fractions of the peaks) and
-``launch_seconds``: a calibration writes those.
+``launch_seconds``, ``dispatch_seconds``, ``parallel_ops``, ``relative_error``, ``keras_seconds``
+(of the host) and, by op type or family, ``[device.efficiency.Conv2D]`` with ``compute`` and
+``memory`` (fractions of the peaks) and ``launch_seconds``: a calibration writes those.
 ``[[task]]`` has ``name`` (``/job:worker/task:0``) and ``address`` (``host:port``): where the server
 of that task of a TensorFlow cluster answers, or of ``/job:client/task:0`` where the servers reach
 the process that feeds and fetches.
@@ -29,6 +29,7 @@ from cost_models import device_names
 from cost_models.byte_sizes import parse_bytes, parse_rate
 from cost_models.devices import (
     ASSUMED_NETWORK_LINK,
+    KERAS_SECONDS,
     Cluster,
     DevicePreset,
     DeviceProperties,
@@ -151,7 +152,7 @@ def _check_keys(row: Table, known: set[str], where: str) -> None:
 def _toml_device(row: Table, place: str) -> DeviceDraft:
     rates = {
         "peak_flops", "memory_bandwidth", "peak_flops_fp16", "launch_seconds", "dispatch_seconds",
-        "parallel_ops", "relative_error",
+        "parallel_ops", "relative_error", "keras_seconds",
     }  # fmt: skip
     where = f"{place}: device {row.get('name', '')!r}"
     others = {"name", "type", "model", "memory", "any_ops", "compute_capability", "efficiency"}
@@ -334,6 +335,7 @@ def _device_tables(device: DeviceProperties) -> str:
         "dispatch_seconds": device.dispatch_seconds or None,
         "parallel_ops": device.parallel_ops,
         "relative_error": device.relative_error or None,
+        "keras_seconds": None if device.keras_seconds == KERAS_SECONDS else device.keras_seconds,
         "any_ops": device.any_ops or None,
     }
     reached = [

@@ -25,6 +25,9 @@ class Efficiency:
     launch_seconds: float | None = None
 
 
+KERAS_SECONDS = 500e-6
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProperties:
     """One device that ops can be placed on.
@@ -39,7 +42,9 @@ class DeviceProperties:
     if not given) say how fast other precisions are (``gpu_rates``).  ``efficiency`` has what is
     reached of the peaks, by op type or by family of op types (a module of ``cost_models.rules``).
     ``relative_error`` is how far predicted steps were off when the device was calibrated (the
-    median), 0 where it was not.  ``any_ops`` opens the client of a cluster with tasks, ``CPU:0``,
+    median), 0 where it was not.  ``keras_seconds`` is what a host takes for a step of ``fit`` or
+    ``predict`` of Keras beside its ops (by default as measured with Keras 3.15 on two cores).
+    ``any_ops`` opens the client of a cluster with tasks, ``CPU:0``,
     to ops that the tasks can run.
     """
 
@@ -58,6 +63,7 @@ class DeviceProperties:
     parallel_ops: int = 1
     efficiency: Mapping[str, Efficiency] = field(default_factory=dict)
     relative_error: float = 0.0
+    keras_seconds: float = KERAS_SECONDS
     any_ops: bool = False
 
     @property

@@ -4,6 +4,7 @@ reaches, out of such times."""
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from placer.commands import option_values, options
 from placer.commands.terminal import progress, require_writable, show_saved
@@ -50,6 +51,8 @@ def _add_calibrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "where they were measured.",
     )
     parser.add_argument("costs", nargs="+", metavar="COSTS", help="costs.json of placer profile")
+    help_text = "also measure what Keras takes for a step beside its ops, which auto counts"
+    parser.add_argument("--keras", action="store_true", help=help_text)
     options.add_output_options(parser, "write the device description here", required=True)
     parser.set_defaults(run=run_calibrate)
 
@@ -116,6 +119,11 @@ def run_calibrate(arguments: argparse.Namespace) -> None:
     costs = [MeasuredCosts.load(path) for path in arguments.costs]
     with progress(f"fitting {len(costs)} files", arguments):
         found = calibrate(costs)
+        if arguments.keras:
+            from placer.application.measuring.keras_steps import measure_keras_seconds
+
+            device = replace(found.device, keras_seconds=measure_keras_seconds())
+            found = replace(found, device=device)
     text = cluster_toml(Cluster(devices=(found.device,)))
     write_text(arguments.output, found.heading + text, force=arguments.force)
     show_saved(found, arguments, "Device description")

@@ -100,8 +100,8 @@ class AutoResult(Drawn):
     next way that fits it is predicted to be (``None``: there is none).  ``advice`` says what would
     bring a better one.  ``task`` is ``training`` or ``inference``, ``aim`` what was asked for.
 
-    ``name`` is that of a Keras model.  ``plan`` is the plan of the chosen way (of the first one if
-    none fits).
+    ``name`` is that of a Keras model; ``keras_seconds`` are what Keras takes for a step beside its
+    ops, whatever the way.  ``plan`` is the plan of the chosen way (of the first one if none fits).
     """
 
     SCHEMA: ClassVar = "placer.auto/1"
@@ -117,6 +117,7 @@ class AutoResult(Drawn):
     gain: float | None
     advice: tuple[str, ...]
     plan: Plan = field(repr=False, metadata={"in_file": False})
+    keras_seconds: float = 0.0
 
     @property
     def division(self) -> TrainingDivision | None:
@@ -228,7 +229,6 @@ class _Choice:
         for way in self.ways:
             self.rows.append(self._tried(way))
         chosen = self._chosen()
-        step = _seconds(chosen)
         following = min((_seconds(r) for r in self._choosable() if r is not chosen), default=None)
         kept = self.built[chosen.name if chosen else AS_IT_IS]
         return AutoResult(
@@ -241,9 +241,10 @@ class _Choice:
             caps=self.ways.cluster.caps,
             rows=tuple(self._explained(row, chosen) for row in self.rows),
             chosen=chosen.name if chosen else None,
-            gain=following / step if chosen and following and step else None,
+            gain=self._ratio(following, _seconds(chosen)) if chosen and following else None,
             advice=self._advice(chosen),
             plan=kept.plan,
+            keras_seconds=self.program.keras_seconds,
         )
 
     def _tried(self, way: Way) -> AutoRow:
@@ -310,9 +311,15 @@ class _Choice:
         return "ops on several devices" if len(several) > 1 else f"ops on {', '.join(sorted(used))}"
 
     def _is_equal(self, seconds: float, other: float) -> bool:
-        """Whether a step of so many ``seconds`` is as good as the ``other``, as far as is known."""
-        doubt = DOUBT_SECONDS if self.margin else 0.0
-        return seconds <= max(other * (1 + self.margin), other + doubt)
+        """Whether a step of so many ``seconds`` is as good as the ``other``, as far as is known.
+        One that Keras takes longer beside is as good as any."""
+        doubt = max(other + DOUBT_SECONDS, self.program.keras_seconds) if self.margin else other
+        return seconds <= doubt or self._ratio(seconds, other) <= 1 + self.margin
+
+    def _ratio(self, seconds: float, other: float) -> float:
+        """How many times as long a step takes as another one, with what Keras takes beside both."""
+        beside = self.program.keras_seconds
+        return (seconds + beside) / max(other + beside, 1e-12)
 
     def _choosable(self) -> list[AutoRow]:
         return [row for row in self.rows if row.fits and (row.is_exact or not self.exact)]
@@ -333,7 +340,7 @@ class _Choice:
             return replace(row, note=f"does not fit: {_overruns(row)}")
         if not row.is_exact and self.exact:
             return replace(row, note=self._inexact())
-        ratio = _seconds(row) / _seconds(chosen)
+        ratio = self._ratio(_seconds(row), _seconds(chosen))
         if not self._is_equal(_seconds(row), _seconds(chosen)):
             return replace(row, note=f"takes {ratio:.2f} times as long")
         told = f"{abs(1 - ratio):.0%} {'faster' if ratio < 1 else 'slower'}"
@@ -353,7 +360,23 @@ class _Choice:
             step = _seconds(chosen)
             found += self._faster_links(step)
             found = found or [self._faster_devices(step)]
+            found += self._a_process_each(chosen)
         return tuple(found)
+
+    def _a_process_each(self, chosen: AutoRow) -> Iterator[str]:
+        """About a process for every accelerator, each with the whole program and requests of its
+        own: it answers none sooner, and all of them more often."""
+        count, whole = len(self.ways.cluster.workers), self.ways.whole
+        if count < 2 or not whole.fits or self.program.trains or len(self.ways.alone) > 1:
+            return
+        size, took = self.program.size or 1, whole.step_seconds + self.program.keras_seconds
+        here = size / (_seconds(chosen) + self.program.keras_seconds)
+        less = "replicas do not help a batch of 1, " if self.program.size == 1 else ""
+        yield (
+            f"{less}{count} requests in parallel: a process for each accelerator answers "
+            f"{count * size / took:,.0f} samples/s in all, {count * size / took / here:.2f} times "
+            f"as many, each batch in {1e3 * took:.3g} ms; the host holds the model {count} times"
+        )
 
     def _changes(self, chosen: AutoRow | None) -> Iterator[str]:
         """Memory, leave to change statistics, or a smaller batch."""
@@ -364,7 +387,7 @@ class _Choice:
             if row is not chosen and row.step_seconds and not self._is_equal(step, _seconds(row))
         ]
         for row in better:
-            gain = f" ({step / _seconds(row):.2f} times as fast)" if chosen else ""
+            gain = f" ({self._ratio(step, _seconds(row)):.2f} times as fast)" if chosen else ""
             if row.over_bytes and sum(row.over_bytes.values()) >= least:
                 continue  # a simpler way needs no more
             if row.over_bytes:
@@ -406,14 +429,14 @@ class _Choice:
             links = f"links {_LINKS:g} times as fast"
             if not cluster.links:
                 links = f"links of {cluster.default_link.bandwidth / 1e9:g} GB/s"
-            yield f"{links}: {name} ({step / seconds:.2f} times as fast)"
+            yield f"{links}: {name} ({self._ratio(step, seconds):.2f} times as fast)"
 
     def _faster_devices(self, step: float) -> str:
         """The same of accelerators, where links are not what it takes."""
         name, seconds = self._fastest_on(_with_rates(self.ways.cluster))
         rates = f"accelerators of {_DEVICES:g} times the arithmetic and memory bandwidth"
         if not self._is_equal(step, seconds):
-            return f"{rates}: {name} ({step / seconds:.2f} times as fast)"
+            return f"{rates}: {name} ({self._ratio(step, seconds):.2f} times as fast)"
         return (
             f"a larger batch, for more samples a second: neither links {_LINKS:g} times as fast "
             f"nor {rates} shorten this step, most of which goes into launches and latencies"

@@ -93,6 +93,11 @@ class AutoProgram:
         return ""
 
     @property
+    def keras_seconds(self) -> float:
+        """The seconds that Keras takes for a step beside its ops; 0 for other programs."""
+        return self.cluster.host.keras_seconds if self.name else 0.0
+
+    @property
     def cluster(self) -> Cluster:
         """The devices."""
         return self.whole().cluster

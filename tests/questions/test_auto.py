@@ -44,16 +44,23 @@ def cluster(folder, *, memory="1GiB", flops=(1e9, 1e9)):
 
 @pytest.mark.slow
 def test_what_fits_one_device_is_left_as_it_is(saved_model):
-    """One accelerator, or a step too short to share: nothing is built, and nothing to change."""
-    for devices in ("1xT4", "2xT4"):
-        found = placer.auto(str(saved_model), devices, batch_size=32)
+    """One accelerator, or a step too short to share: nothing is built, and nothing to change; of
+    two it says what a process for each would answer, and that a batch of 1 gains nothing else."""
+    for devices, size in (("1xT4", 32), ("2xT4", 32), ("2xT4", 1)):
+        found = placer.auto(str(saved_model), devices, batch_size=size)
         assert found.changes_nothing
         assert [row.name for row in found.rows if row.step_seconds] == [AS_IT_IS]
         assert all(re.match("cannot be (clearly )?faster", r.note) for r in found.rows[1:])
         assert "It fits as it is: change nothing" in found.summary()
-        assert [line.partition(":")[0] for line in found.advice] == [
-            "a larger batch, for more samples a second"  # it is mostly launches
-        ]
+        assert found.advice[0].startswith("a larger batch, for more samples a second: ")
+        if devices == "2xT4":
+            rate = 2 * size / found.row.step_seconds
+            less = "replicas do not help a batch of 1, " * (size == 1)
+            told = (
+                f"{less}2 requests in parallel: a process for each accelerator answers {rate:,.0f} "
+            )
+            assert found.advice[1].startswith(f"{told}samples/s in all, 2.00 times as many, ")
+        assert len(found.advice) == int(devices[0])
 
 
 @pytest.mark.slow

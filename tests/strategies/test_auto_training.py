@@ -199,3 +199,14 @@ with placer.AutoResult.load("auto.json").bind(model):
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == str(expected), done.stderr
+
+
+def test_a_model_of_a_few_layers_is_told_to_change_nothing():
+    """Its ops take less than Keras takes for a step beside them, wherever they are; at the word of
+    the predictions they would be moved."""
+    model = keras.Sequential([keras.layers.Input([784]), keras.layers.Dense(10)])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    found = placer.auto(model, "2xA100-40GB", batch_size=32, time_limit=1, for_="latency")
+    assert found.changes_nothing, found.summary()
+    assert "(Keras takes 500 µs more for each)" in found.summary(width=120)
+    assert found.rows[1].least_seconds < found.row.step_seconds / 1.2

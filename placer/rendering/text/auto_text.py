@@ -18,6 +18,8 @@ from placer.rendering.text.plan_text import FORMAT_WORDS, warning_blocks
 def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
     """Returns the choice and its gain, every way in a line, and what would be better."""
     batch = "" if found.batch_size is None else f", batches of {found.batch_size:,}"
+    if found.keras_seconds:
+        batch += f" (Keras takes {format_seconds(found.keras_seconds)} more for each)"
     kind = "Keras model" if found.name else FORMAT_WORDS[found.model["format"]]
     note = f"{kind}: {found.task}{batch}, for {found.aim}"
     blocks: list[RenderableType] = [

@@ -96,6 +96,7 @@ def calibration_blocks(found: Calibration, width: int) -> list[RenderableType]:
         ("fitted to", Text(fitted_to)),
         ("launch", Text(f"{format_seconds(found.device.launch_seconds)} per op")),
         ("dispatch", Text(f"{format_seconds(found.device.dispatch_seconds)} per op without work")),
+        ("Keras", Text(f"{format_seconds(found.device.keras_seconds)} per step beside its ops")),
         ("error", Text(errors)),
     ]
     listed = [
