@@ -6,7 +6,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from cost_models.clusters import parse_cluster
 from placer.__main__ import main
+from placer.application.measuring import keras_steps
 from placer.plan.measured_costs import MeasuredCosts
 from placer.plan.schemas import load_schema
 
@@ -96,11 +98,13 @@ def test_times_of_a_cpu_are_not_taken_for_a_gpu(measured, capsys):
     assert "for every GPU the cost model's are taken" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_device_is_fitted_to_costs_files(measured, tmp_path, capsys):
-    """The description is a cluster file, and reports take it."""
+def test_a_device_is_fitted_to_costs_files(measured, tmp_path, capsys, monkeypatch):
+    """The description is a cluster file, and reports take it; Keras's own time is in it."""
+    monkeypatch.setattr(keras_steps, "measure_keras_seconds", lambda: 0.25)
     model, costs = measured
     device = str(tmp_path / "device.toml")
-    assert main(["calibrate", costs, "-o", device]) == 0
+    assert main(["calibrate", costs, "--keras", "-o", device]) == 0
+    assert parse_cluster(device).host.keras_seconds == 0.25
     told = capsys.readouterr().out
     assert "Calibration" in told
     assert "the share that is reached of" in told
