@@ -19,8 +19,7 @@ from placer.errors import PlacerError
 from placer.fitting.placed_order import FREE
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.placement import place_workload
-from placer.pipeline.preparation import prepare
-from placer.pipeline.table_splits import decide_splits, too_large
+from placer.pipeline.preparation import decide_splits, prepare, too_large
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.request import AUTO, NEVER, Options

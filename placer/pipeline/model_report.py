@@ -19,8 +19,8 @@ from placer.graph.op_types import READ_VARIABLE
 from placer.graph.passes.roles import find_roles
 from placer.graph.tensor_names import split_tensor
 from placer.pipeline.costing import has_red_zones
-from placer.pipeline.left_over import count_left_over, summed_bytes
 from placer.pipeline.placement import place_workload
+from placer.pipeline.plan_warnings import count_left_over, summed_bytes
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.solved_plan import parts_of
 from placer.pipeline.stored_bytes import loading_facts

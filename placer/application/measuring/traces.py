@@ -15,13 +15,13 @@ from typing import Any
 
 from placer import __version__
 from placer.application.measuring.profiling import pop_program_options
-from placer.application.measuring.trace_memory import WANTED as MEMORY_VALUES
-from placer.application.measuring.trace_memory import allocator_peaks
+from placer.application.measuring.trace_steps import WANTED as MEMORY_VALUES
 from placer.application.measuring.trace_steps import WANTED as STEP_VALUES
 from placer.application.measuring.trace_steps import (
     FlatNames,
     OpTime,
     RunOfOps,
+    allocator_peaks,
     is_fused,
     step_times,
 )

@@ -1,14 +1,15 @@
 """Does a plan fit?  Its program, loaded and run on simulated GPUs limited to the plan's caps.
 
 TensorFlow's own GPU runtime is the judge, in a process of its own
-(:mod:`placer.application.running.simulated_steps`).  Workspaces of cuDNN and cuBLAS are 0 bytes
+(:mod:`placer.application.verifying.memory_rehearsal`).  Workspaces of cuDNN and cuBLAS are 0 bytes
 there.  The host has no limit: TensorFlow knows none for CPUs.
 """
 
 import os
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,15 @@ from cost_models.devices import preset
 from placer.application.devices.device_mapping import HOST, DeviceMapping
 from placer.application.placing.graph_placement import map_graph_devices, place_graph_def
 from placer.application.running.generated_inputs import Array
-from placer.application.running.program_runs import RunOptions, RunRequest
-from placer.application.running.simulated_steps import InUse, StepsRequest, StepsRun
+from placer.application.running.program_runs import (
+    RunOptions,
+    RunRequest,
+    call_loaded,
+    graph_optimisation,
+    load_function,
+    open_session,
+)
+from placer.application.running.run_starts import check_program
 from placer.application.verifying.model_files import ModelFile
 from placer.application.verifying.verification_result import (
     FLAT_GRAPH,
@@ -35,10 +43,97 @@ from placer.graph.op_types import VARIABLES
 from placer.plan.plan import Plan
 from placer.plan.rows import PlannedDevice
 from placer.prediction.metrics import GROWTH
-from placer.processes import Ending, run_task
+from placer.processes import Ending, Tell, run_task
 from placer.simulation.cards import SimulatedGpu
 from placer.simulation.environment import GROWTH as GROWS
-from placer.simulation.environment import child_environment
+from placer.simulation.environment import RECORDS, child_environment
+from placer.simulation.records import GpuRecord, read_records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsRequest:
+    """So many ``steps`` of the placed program of a ``run``."""
+
+    run: RunRequest
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InUse:
+    """Bytes in use of one GPU after the last step and at most, chunks counted whole."""
+
+    now_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsRun:
+    """Bytes in use of every GPU, how many steps were run to their end, and if memory ran out
+    where: (number of the GPU, op, what TensorFlow said)."""
+
+    in_use: Sequence[InUse]
+    steps: int
+    out_of_memory: tuple[int, str, str] | None = None
+
+
+def run_steps(request: StepsRequest, _: Tell) -> StepsRun:
+    """Loads the program and runs the steps, until memory runs out.
+
+    Raises :class:`ModelError` if the program fails for another reason, or does what it may not.
+    """
+    check_program(request.run, 1)
+    steps, failure = 0, None
+    try:
+        with graph_optimisation(True), _loaded(request.run) as step:
+            while steps < request.steps:
+                step()
+                steps += 1
+            records = _records()
+    except tf.errors.OpError as error:
+        records = _records()
+        failure = _out_of_memory(error, records)
+    return StepsRun(
+        in_use=[
+            InUse(now_bytes=gpu.live_bytes, peak_bytes=gpu.peak.in_use_bytes) for gpu in records
+        ],
+        steps=steps,
+        out_of_memory=failure,
+    )
+
+
+@contextmanager
+def _loaded(request: RunRequest) -> Iterator[Callable[[], object]]:
+    """The step of a program, once that is loaded; feeds are on the host."""
+    if request.kind == "saved_model":
+        loaded = load_function(request, 1)
+        with tf.device("CPU:0"):
+            yield lambda: call_loaded(loaded, request, 1)
+        return
+    with open_session(request, 1) as (session, _):
+        wanted = [t for _, t in request.fetches[1]], list(request.targets[1])
+        yield lambda: session.run(wanted, dict(request.inputs))
+
+
+def _records() -> Sequence[GpuRecord]:
+    """Returns what this process holds on each GPU."""
+    found = read_records(Path(os.environ[RECORDS]))
+    return next((record.gpus for record in found if record.process == os.getpid()), ())
+
+
+def _out_of_memory(error: Exception, records: Sequence[GpuRecord]) -> tuple[int, str, str]:
+    """Which GPU refused which op, as far as that is why a program failed.
+
+    Raises :class:`ModelError` if it is not: no GPU has refused anything.
+    """
+    refused = [(gpu.refused.seconds, gpu.index) for gpu in records if gpu.refused is not None]
+    said = str(error).strip()
+    if not refused:
+        raise ModelError(f"the program does not run on simulated GPUs: {said[:2000]}") from error
+    index = max(refused)[1]
+    moment = records[index].refused
+    assert moment is not None
+    return index, moment.op, said.partition("\n")[0]
+
 
 STEPS = 10
 
@@ -123,7 +218,7 @@ def _rehearse(request: RunRequest, plan: Plan, how: str) -> MemoryRehearsal:
         if any(row.red_zones is False for row in rows):
             environment.setdefault("TF_DISABLE_RZ_CHECK", "1")
         outcome = run_task(
-            "placer.application.running.simulated_steps:run_steps",
+            "placer.application.verifying.memory_rehearsal:run_steps",
             StepsRequest(run=replace(request, options=options), steps=STEPS),
             options.time_limit_seconds,
             environment,

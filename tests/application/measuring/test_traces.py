@@ -10,8 +10,13 @@ import jsonschema
 import pytest
 
 from placer.__main__ import main
-from placer.application.measuring.trace_memory import allocator_peaks
-from placer.application.measuring.trace_steps import FlatNames, is_fused, split_event, step_times
+from placer.application.measuring.trace_steps import (
+    FlatNames,
+    allocator_peaks,
+    is_fused,
+    split_event,
+    step_times,
+)
 from placer.application.measuring.traces import read_trace, trace_costs
 from placer.application.measuring.xplane_files import find_trace_files, read_trace_file
 from placer.errors import ModelError, UsageError
