@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from placer.errors import PlacerError
 from placer.problem.placement_problem import PlacementProblem
+from placer.solving.caps.orders import Orders
 from placer.solving.caps.record import Found, PeakRequest
 from placer.solving.caps.rows import Rows
 from placer.solving.caps.schedule import SCHEDULE
@@ -99,32 +100,9 @@ class StageKind(NamedTuple):
     is_last: bool = False
 
 
-class Way(Protocol):
-    """A way to search, which learns from what the prediction says of what it found."""
-
-    @property
-    def is_tidy(self) -> bool:
-        """Whether what it finds has no debris."""
-        ...
-
-    @property
-    def tidies(self) -> bool:
-        """Whether what it finds is tidied at once."""
-        ...
-
-    @property
-    def least_left_seconds(self) -> float:
-        """With less left, no search follows."""
-        ...
-
-    def search(self, found: Found, deadline: Deadline) -> Solution | None:
-        """The next search; ``None`` if there is no time for it."""
-        ...
-
-    def learn(self, found: Found, searched: Solution, over: Sequence[int]) -> str:
-        """Learns by how much each device was above its cap.  Returns why no search follows, if none
-        does."""
-        ...
+Way = Rows | Orders
+"""A way to search, which learns from what the prediction says of what it found: whether that
+``is_tidy``, or ``tidies`` at once, and with how much less left no search follows."""
 
 
 class Search:

@@ -2,38 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Protocol
 
 from placer.prediction.scoring import busy_seconds, cost, transfer_bytes
 from placer.prediction.times.step_time import longest_step_seconds
 from placer.problem.placement_problem import PlacementProblem
+from placer.solving.objectives.step_time.problem import StepProblem
+from placer.solving.objectives.throughput.problem import LoadProblem
 from placer.solving.process import clock
-from placer.solving.process.child_search import SearchProblem, search_in_child
-from placer.solving.reduction.unit_problem import UnitProblem
+from placer.solving.process.child_search import search_in_child
 from placer.solving.solution import Solution, SolverParameters, Status
 
 _OPTIMAL_GAP = 1e-6
 """Seconds are floats: within this share of each other, value and bound are one."""
 
 
-class Objective(SearchProblem, Protocol):
-    """A unit problem with what its placements are worth in seconds.
-
-    ``search`` (``package.module:function``) solves it in the solver process.  Of placements whose
-    values differ by ``alike_share`` or less, the one that transfers less is the better.
-    """
-
-    search: ClassVar[str]
-    alike_share: ClassVar[float]
-
-    @property
-    def units(self) -> UnitProblem:
-        """The units, their rows and allowed devices."""
-        ...
-
-    def least(self) -> float:
-        """A lower bound that needs no search."""
-        ...
+Objective = LoadProblem | StepProblem
+"""A unit problem with what its placements are worth in seconds: ``search`` solves it in the solver
+process, and of placements whose values differ by ``alike_share`` or less, the one that transfers
+less is the better."""
 
 
 def value_of(problem: PlacementProblem, device_of: Sequence[int]) -> float:

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from placer.solving.compiled.arrays import Floats, Ints
+from placer.solving.search.linear_split import crossing_bytes
 from placer.solving.search.peak_problem import PeakProblem
 
 _DRAWS = 160
@@ -63,7 +64,7 @@ class _Track:
         allowed = enumerate(peaks.units.allowed)
         free = np.array([unit for unit, devices in allowed if used <= set(devices)], np.int64)
         self.order = free[np.argsort(position[free], kind="stable")]
-        self.cuts = _cheap_cuts(_crossing(peaks, self.order))
+        self.cuts = _cheap_cuts(crossing_bytes(peaks.units, self.order)[:-1])
         self.sequence = self.devices()
         self.others = np.ones(len(here), np.bool_)
         self.others[self.order] = False
@@ -134,16 +135,3 @@ def _cheap_cuts(crossing: Floats) -> Ints:
         elif crossing[place + 1] < crossing[cuts[-1]]:
             cuts[-1] = place + 1
     return np.array(cuts, np.int64)
-
-
-def _crossing(peaks: PeakProblem, order: Ints) -> Floats:
-    """At index i, the bytes of the tensors with ends both before position i and from i on."""
-    place = np.full(peaks.units.unit_count, -1)
-    place[order] = np.arange(len(order))
-    change = np.zeros(len(order) + 1)
-    for net in peaks.units.nets:
-        places = [p for unit in (net.producer, *net.consumers) if (p := int(place[unit])) >= 0]
-        if len(places) > 1:
-            change[min(places) + 1] += net.bytes
-            change[max(places) + 1] -= net.bytes
-    return np.cumsum(change)[: len(order)]

@@ -28,7 +28,7 @@ class LinearSplit:
 
     def __init__(self, problem: UnitProblem, order: Order) -> None:
         self.length = len(order)
-        self.crossing = _crossing_bytes(problem, order)
+        self.crossing = crossing_bytes(problem, order)
         self.prefixes = [
             np.concatenate(([0.0], np.cumsum(np.asarray(row.weights, dtype=np.float64)[order])))
             for row in problem.rows
@@ -77,7 +77,7 @@ class LinearSplit:
         return device_at
 
 
-def _crossing_bytes(problem: UnitProblem, order: Order) -> npt.NDArray[np.float64]:
+def crossing_bytes(problem: UnitProblem, order: Order) -> npt.NDArray[np.float64]:
     """At index i, the bytes of the nets with units both before position i and from i on."""
     position = [-1] * problem.unit_count
     for place, unit in enumerate(order.tolist()):

@@ -107,10 +107,7 @@ def to_peak_problem(
     units: UnitProblem,
     lifetimes: PossibleLifetimes,
     capacity: Sequence[int],
-    least_bytes: float = 0.0,
     positions: Sequence[Floats] = (),
-    *,
-    is_near: bool = False,
 ) -> PeakProblem:
     """The peak problem of ``units``, which ``problem`` was reduced to."""
     unit_of = np.array(units.unit_of, np.int64)
@@ -135,9 +132,7 @@ def to_peak_problem(
         length=lifetimes.length,
         resident=np.asarray(resident, np.float64),
         capacity=tuple(capacity),
-        least_bytes=least_bytes,
         positions=tuple(positions),
-        is_near=is_near,
     )
 
 

@@ -45,7 +45,7 @@ def shuffled_chain(capacity: int) -> tuple[PlacementProblem, PeakProblem]:
     position[number] = np.arange(COUNT)
     units = reduce_to_units(problem)
     caps = problem.capacity_bytes
-    return problem, to_peak_problem(problem, units, lifetimes, caps, 0.0, [position])
+    return problem, to_peak_problem(problem, units, lifetimes, caps, [position])
 
 
 def test_given_positions_are_dealt_out_before_anything_else(
