@@ -35,9 +35,21 @@ def parse_bytes(size: str | int) -> int:
         raise ValueError(f"a size is an integer or text such as '8GiB', got {size!r}")
     match = _SIZE.fullmatch(size)
     if match is None:
-        raise ValueError(f"{size!r} is no size; write a number and a unit, such as 8GiB or 8GB")
+        raise ValueError(f"{size!r} is not a size; write a number and a unit, such as 8GiB or 8GB")
     number, unit = match.groups()
     return int(Fraction(number) * _unit_bytes(unit, size))
+
+
+def spell_bytes(size_bytes: int) -> str:
+    """The size as an option takes it, rounded up where that is less than one per cent.
+
+    >>> spell_bytes(120 * 2**20), spell_bytes(120 * 2**20 + 1), spell_bytes(7)
+    ('120MiB', '121MiB', '7B')
+    """
+    for unit, scale in reversed(_BINARY.items()):
+        if size_bytes >= 100 * scale or (size_bytes >= scale and size_bytes % scale == 0):
+            return f"{-(-size_bytes // scale)}{unit[0].upper()}iB"
+    return f"{size_bytes}B"
 
 
 def _unit_bytes(unit: str, size: str) -> int:
@@ -71,7 +83,7 @@ def parse_rate(rate: object) -> object:
         return rate
     size, slash, second = rate.rpartition("/")
     if not slash or second.strip() != "s":
-        raise ValueError(f"{rate!r} is no rate; write 12e9 (bytes/s), 12GB/s or 10Gbit/s")
+        raise ValueError(f"{rate!r} is not a rate; write 12e9 (bytes/s), 12GB/s or 10Gbit/s")
     bits = size.rstrip().removesuffix("bit")
     return parse_bytes(size) * 1.0 if bits == size.rstrip() else parse_bytes(f"{bits}B") / 8
 
@@ -90,8 +102,8 @@ def parse_reserve(reserve: str | int | None, limit_bytes: int) -> int:
     total = sum(_term_bytes(term, limit_bytes) for term in str(reserve).split("+"))
     if total >= limit_bytes:
         raise ValueError(
-            f"the reserve {reserve} ({format_bytes(total)}) leaves nothing of a cap of "
-            f"{format_bytes(limit_bytes)}; reserve less or raise the cap"
+            f"the reserve {reserve} ({format_bytes(total)}) leaves nothing of a limit of "
+            f"{format_bytes(limit_bytes)}; reserve less or raise the limit"
         )
     return total
 

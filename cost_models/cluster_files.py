@@ -166,7 +166,7 @@ def _toml_device(row: Table, place: str) -> DeviceDraft:
     named_type = device_names.parse(name).type or ""
     known = preset(row["model"]) if row.get("model") else preset(row.get("type", named_type))
     if known.type != named_type or row.get("type", named_type).upper() != named_type:
-        raise ValueError(f"{where}: its name says {named_type}, its type or model something else")
+        raise ValueError(f"{where}: its name is that of a {named_type}, its type or model is not")
     given: list[tuple[str, Any]] = [
         (key, _rate(row[key], where) if key == "memory_bandwidth" else row[key])
         for key in sorted(rates & set(row))
@@ -230,7 +230,7 @@ def _toml_links(rows: Iterable[tuple[str, Table]], names: set[str]) -> dict[tupl
         ends = tuple(device_names.canonical(row[end]) for end in ("from", "to"))
         absent = [end for end in ends if end not in names]
         if absent:
-            raise ValueError(f"{where}: {absent[0]} is no device of this file")
+            raise ValueError(f"{where}: {absent[0]} is not a device of this file")
         given[ends[0], ends[1]] = link
     return {(target, source): link for (source, target), link in given.items()} | given
 
@@ -246,7 +246,7 @@ def _toml_groups(rows: Iterable[tuple[str, Table]], names: set[str]) -> dict[tup
         members = [device_names.canonical(name) for name in between]
         absent = [name for name in named_once(members) if name not in names]
         if absent:
-            raise ValueError(f"{where}: {absent[0]} is no device of this file")
+            raise ValueError(f"{where}: {absent[0]} is not a device of this file")
         given |= dict.fromkeys(itertools.permutations(members, 2), link)
     return given
 

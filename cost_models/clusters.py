@@ -48,7 +48,8 @@ def parse_cluster(
     as needed (:data:`~cost_models.byte_sizes.AMPLE_BYTES`).
 
     ``max_memory`` sets caps in bytes: ``"GPU:0=8GiB,CPU:0=30GiB"`` or a mapping; every spelling
-    of a device name is read, ``0`` is ``GPU:0``, ``"cpu"`` is ``CPU:0``, ``GPU:*`` is every GPU.
+    of a device name is read, ``0`` is ``GPU:0``, ``"cpu"`` is ``CPU:0``, ``GPU`` and ``GPU:*`` are
+    every GPU.
 
     ``reserve`` is kept free on every accelerator (every device but ``CPU:0``): ``"1GiB+10%"``,
     percentages being of the cap.  The default, ``None``, keeps nothing free: the caps are used to
@@ -88,7 +89,7 @@ def _device(
     if memory is None and draft.preset.type != "CPU":
         raise ValueError(
             f"{draft.name} has no memory size; write it as {draft.preset.type}:8GiB, name a model "
-            f"such as A100-40GB, or cap it with a maximum memory such as {draft.name}=8GiB"
+            f"such as A100-40GB, or limit it with --max-memory {draft.name}=8GiB"
         )
     if memory is None:
         memory = host_memory_bytes() if here else AMPLE_BYTES
@@ -139,7 +140,7 @@ def _parse_item(item: str) -> tuple[str, DevicePreset, int | None, int]:
     if machine(rest.partition(":")[0]):
         raise ValueError(
             f"{item!r}: {rest.partition(':')[0]} is one machine, without a count or a memory; "
-            "several are tasks of a cluster.toml, and --max-memory sets caps"
+            "several are tasks of a cluster.toml, and --max-memory sets limits"
         )
     if count < 1:
         raise ValueError(f"{item!r} asks for no device; write a count of 1 or more")
@@ -163,8 +164,8 @@ def _split_parts(item: str, model: str, parts: list[str]) -> tuple[DevicePreset,
     if parts and parts[0].isdecimal():
         if int(parts[0]) > _LARGEST_INDEX:
             raise ValueError(
-                f"{item!r}: {parts[0]} is too large for a device number; a memory size needs a "
-                f"unit, such as {format_bytes(int(parts[0])).replace(' ', '')}"
+                f"{item!r}: {parts[0]} is too large for a device number; a memory size requires "
+                f"a unit, such as {format_bytes(int(parts[0])).replace(' ', '')}"
             )
         name = f"{known.type}:{int(parts.pop(0))}"
     if parts:
@@ -177,13 +178,16 @@ def _split_parts(item: str, model: str, parts: list[str]) -> tuple[DevicePreset,
 def _parse_caps(
     max_memory: str | Mapping[int | str, int | str] | None, names: list[str]
 ) -> dict[str, int]:
-    """Caps in bytes by device name; ``ValueError`` if one is for a device that is not there."""
-    return {
-        name: cap
-        for key, size in _cap_rows(max_memory)
-        for cap in (positive_bytes(size, f"maximum memory of {key}"),)
-        for name in _capped(key, names)
-    }
+    """Caps in bytes by device name; ``ValueError`` if one is for a device that is not there or that
+    has one already."""
+    found: dict[str, int] = {}
+    for key, size in _cap_rows(max_memory):
+        cap = positive_bytes(size, f"memory limit of {key}")
+        for name in _capped(key, names):
+            if name in found:
+                raise ValueError(f"{name} has two memory limits; give one")
+            found[name] = cap
+    return found
 
 
 def _cap_rows(
@@ -197,12 +201,14 @@ def _cap_rows(
     for row in max_memory.split(","):
         name, equals, size = row.partition("=")
         if not equals:
-            raise ValueError(f"maximum memory {row!r} names no device; write GPU:0=8GiB")
+            raise ValueError(f"memory limit {row!r} names no device; write GPU:0=8GiB")
         yield name.strip(), size
 
 
 def _capped(key: int | str, names: list[str]) -> list[str]:
-    """The devices that ``key`` means: one, or with ``GPU:*`` all of a type."""
+    """The devices that ``key`` means: one, or with ``GPU`` and ``GPU:*`` all of a type."""
+    if isinstance(key, str) and key.strip().lower() == "gpu":
+        key = "GPU:*"
     wildcard = isinstance(key, str) and key.strip().endswith("*")
     if wildcard:
         found = [name for name in names if device_names.matches(key, name)]
@@ -210,8 +216,8 @@ def _capped(key: int | str, names: list[str]) -> list[str]:
         found = [name for name in names if name == device_names.canonical(key)]
     if not found:
         raise ValueError(
-            f"maximum memory is given for {key}, which is not among the devices "
-            f"{', '.join(names)}; cap one of those"
+            f"a memory limit is given for {key}, which is not among the devices "
+            f"{', '.join(names)}; limit one of those"
         )
     return found
 

@@ -39,14 +39,14 @@ class DeviceName:
 def parse(text: str | int) -> DeviceName:
     """The parts of a device name, full, partial or short; ``""`` leaves every part open.
 
-    ``ValueError`` if the text is no device name.
+    ``ValueError`` if the text is not a device name.
 
     >>> parse("/job:worker/device:GPU:*")
     DeviceName(job='worker', replica=None, task=None, type='GPU', index=None)
     """
     name = str(text).strip()
     if isinstance(text, bool) or (isinstance(text, int) and text < 0):
-        raise ValueError(f"{text!r} is no device name; write GPU:0 or its number, 0")
+        raise ValueError(f"{text!r} is not a device name; write GPU:0 or its number, 0")
     if name == "":
         return DeviceName()
     if name.isdecimal():
@@ -103,7 +103,7 @@ def _number(value: str, name: str) -> int | None:
 
 def _nonsense(name: str) -> ValueError:
     return ValueError(
-        f"{name!r} is no device name; write GPU:0, CPU:0, /device:GPU:0 or "
+        f"{name!r} is not a device name; write GPU:0, CPU:0, /device:GPU:0 or "
         "/job:worker/task:1/device:GPU:0"
     )
 

@@ -151,7 +151,7 @@ def summary_lines(
     solver, metrics = plan["solver"], plan["metrics"]
     bound = solver["lower_bound"]
     summary = verification["summary"]
-    stage = "logical CPU devices in the GPUs' stead" if verification["rehearsed"] else "the GPUs"
+    stage = "CPU devices" if verification["rehearsed"] else "the GPUs"
     inside = [row for row in verification["transfers"] if row["kind"] != "fetch"]
     seen = sum(row["predicted"] and row["actual"] for row in inside)
     proof = "no bound proven" if bound is None else f"no plan costs less than {bound / mib:.2f} MiB"

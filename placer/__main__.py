@@ -48,15 +48,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = None
     try:
-        from placer.commands.parser import build_parser
-        from placer.commands.terminal import logs, native_logs, print_everything
+        from placer.commands.parser import parse
+        from placer.commands.terminal import logs, native_logs, print_everything, set_color
 
         gc.set_threshold(COLLECTION_THRESHOLD)
         atexit.register(gc.freeze)  # the end of the process looks for no garbage
         _open_closed_streams()
         print_everything()
-        words = sys.argv[1:] if argv is None else argv
-        arguments = build_parser(words).parse_args(words)
+        arguments = parse(sys.argv[1:] if argv is None else [*argv])
+        set_color(arguments.color)
         with terminable(), native_logs(arguments), logs(arguments):
             arguments.run(arguments)
             sys.stdout.flush()

@@ -64,7 +64,9 @@ def _training_step(plan: Plan, *, adapts: bool = False) -> BoundStep:
 def bind_auto(found: AutoResult, model: Any, *, missing: str) -> AbstractContextManager[Any]:
     """See :meth:`placer.questions.auto.AutoResult.bind`."""
     if found.row is None:
-        raise UsageError(f"no way was found to fit: {'; '.join(found.advice) or 'see summary()'}")
+        raise UsageError(
+            f"no strategy was found that fits: {'; '.join(found.advice) or 'see summary()'}"
+        )
     if found.changes_nothing:
         from placer.application.devices.device_mapping import warn_of_absence
 
@@ -130,8 +132,8 @@ def load_placed(
     bar on a terminal once that takes three seconds; a function of its own gets (bytes read, bytes
     in all, name).
 
-    Raises :class:`ModelError` if ``path`` is no SavedModel, one that does what it may not, or one
-    with damaged weights, :class:`UsageError` for absent devices that are an error,
+    Raises :class:`ModelError` if ``path`` is not a SavedModel, does what it may not, or has
+    damaged weights, :class:`UsageError` for absent devices that are an error,
     :class:`PlacerError` if it is too late to have the devices of a rehearsal.
     """
     from placer.application.running.serving import load_placed as load

@@ -134,7 +134,7 @@ def infeasible_plan() -> Plan:
             usable_bytes=100 * MIB,
             other_bytes=10 * MIB,
             is_smallest=True,
-            fixes=(Fix(kind="caps", change="--max-memory GPU:0=125829120", note=""),),
+            fixes=(Fix(kind="caps", change="--max-memory GPU:0=120MiB", note=""),),
         ),
     )
 

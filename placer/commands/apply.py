@@ -16,18 +16,18 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "apply",
-        help="write the placed SavedModel or GraphDef",
         description="Write MODEL with every op on the device that PLAN gives it.  The plan must "
-        "be of this model (their fingerprints must agree); MODEL may be placed already.",
+        "be of this model; MODEL may be placed already.",
     )
     options.add_model(parser)
     parser.add_argument(
-        "plan", metavar="PLAN", nargs="?", help="plan.json of placer place (none with --clear)"
+        "plan", metavar="PLAN", nargs="?", help="Plan that placer place wrote (none with --clear)"
     )
-    options.add_output(parser, "folder or file of the placed program", name="OUT")
-    options.add(parser, "--clear", "--rehearse", "--drop-unused", "--fallback")
-    options.add_choice_options(parser)
+    options.add_output(parser, "Write the placed program here (a folder or a file)", name="OUT")
+    options.add(parser, "--clear", "--on-cpu-devices", "--drop-unused", "--fallback")
+    options.add_old_name(parser, "--rehearse", "on_cpu_devices", action="store_true")
     options.add_verbosity(parser)
+    options.add_choice_options(parser.add_argument_group("model options"))
     parser.set_defaults(run=run)
 
 
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from placer.plan.plan import Plan
 
-    beside = arguments.rehearse or arguments.drop_unused
+    beside = arguments.on_cpu_devices or arguments.drop_unused
     if arguments.clear == bool(arguments.plan) or (arguments.clear and beside):
         raise UsageError("give a PLAN to apply, or --clear to take the devices out, and only one")
     check_writable(arguments.output, force=arguments.force, may_be_folder=True)
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
                 plan,
                 arguments.output,
                 force=arguments.force,
-                rehearse=arguments.rehearse,
+                rehearse=arguments.on_cpu_devices,
                 drop_unused=arguments.drop_unused,
                 strict=arguments.fallback == "strict",
                 **options.choice_options(arguments),

@@ -1,4 +1,5 @@
-"""``placer auto``: the best way to run a program on some devices, built and verified."""
+"""``placer auto``: the best strategy for a program on some devices, built and verified; ``placer
+strategies``: its table alone."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from placer.commands import options
-from placer.commands.terminal import progress, show
+from placer.commands import option_values, options
+from placer.commands.terminal import progress, require_writable, show
 from placer.errors import NoSolutionError
 from placer.files import check_writable
 
@@ -16,31 +17,50 @@ if TYPE_CHECKING:
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the command to the parser."""
+    """Adds both commands to the parser."""
+    _add_auto(commands)
+    _add_strategies(commands)
+
+
+def _add_auto(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "auto",
-        help="decide how to run a model on some devices, and build that",
-        description="Try every way to run MODEL on the devices, the simplest first: as it is, one "
-        "placement, parts of the batch in turn or side by side.  The fastest that fits is taken "
-        "(ways within the margin of it are equal, the simplest of them wins), written to -o, "
-        "verified, and explained.",
+        description="Try every supported strategy for MODEL on the devices: as it is, one "
+        "placement, parts of the batch in turn or side by side.  The fastest that fits is written "
+        "to -o, verified and explained; strategies within the margin count as equally fast, and "
+        "the simplest of them is taken.",
+    )
+    options.add_device_options(parser, required=True)
+    group = parser.add_argument_group("decision")
+    options.add(group, "--for", "--inexact")
+    options.add(group, "--margin", type=option_values.share, default=0.1)
+    group = parser.add_argument_group("placements")
+    options.add_placement_options(group, 5.0, "each search")
+    group = parser.add_argument_group("output")
+    options.add_format(group, options.PAGE_FORMATS)
+    help_text = "Write the placed program here (a folder or a file), and its plan to OUT.plan.json"
+    options.add_output(group, help_text, required=False, name="OUT")
+    group.add_argument("--dry-run", action="store_true", help="Print the table and write nothing")
+    options.add_verbosity(group)
+    options.add_model_options(parser)
+    parser.set_defaults(run=run, objective="transfer")  # each strategy has its own objective
+
+
+def _add_strategies(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "strategies",
+        description="Build and predict the strategies for MODEL on the devices, as placer auto "
+        "does, and write none of them: samples per second, required memory, what changes, and why "
+        "each is not the best.",
+    )
+    options.add_device_options(parser, required=True)
+    group = parser.add_argument_group("placements")
+    options.add_placement_options(group, 5.0, "each search")
+    options.add_output_options(
+        parser, "Write the table here instead of to stdout", formats=options.TABLE_FORMATS
     )
     options.add_model_options(parser)
-    options.add_device_options(parser, required=True)
-    group = parser.add_argument_group("the decision")
-    options.add(group, "--for", "--inexact")
-    options.add(group, "--margin", type=float, default=0.1)
-    group = parser.add_argument_group("the placements")
-    options.add_placement_options(group, 5.0, "of each search (5), of which there are a few")
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--format", choices=options.PAGE_FORMATS, default="text", help="of what is printed (text)"
-    )
-    help_text = "folder or file of the placed program; its plan goes to OUT.plan.json"
-    options.add_output(group, help_text, required=False, name="OUT")
-    group.add_argument("--dry-run", action="store_true", help="show the table and write nothing")
-    options.add_verbosity(group)
-    parser.set_defaults(run=run, objective="transfer")  # each way has an objective of its own
+    parser.set_defaults(run=run_strategies, objective="transfer")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -74,12 +94,30 @@ def run(arguments: argparse.Namespace) -> None:
             _build(found, arguments, plan_file)
     show(found, argparse.Namespace(format=arguments.format))
     if found.row is None:
-        raise NoSolutionError("no way was found to fit the devices; see above")
+        raise NoSolutionError("no strategy was found that fits the devices; see above")
     if arguments.output and arguments.format == "text":
         sys.stdout.write(
             f"\nPlaced program written to {arguments.output}, its plan to {plan_file}; a step "
             "of it ran as planned\n"
         )
+
+
+def run_strategies(arguments: argparse.Namespace) -> None:
+    """Predicts and prints.
+
+    Raises ``UsageError`` for an existing file, ``NoSolutionError`` after the table is printed if
+    nothing fits, and what the pipeline raises.
+    """
+    require_writable(arguments)
+    from placer.questions.auto import compare_strategies
+
+    with progress(f"comparing strategies for {arguments.model}", arguments):
+        found = compare_strategies(
+            arguments.model, arguments.devices, **options.all_options(arguments)
+        )
+    show(found, arguments)
+    if found.chosen is None:
+        raise NoSolutionError("no strategy was found that fits the devices; see the table")
 
 
 def _build(found: AutoResult, arguments: argparse.Namespace, plan_file: str) -> None:

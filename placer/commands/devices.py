@@ -26,11 +26,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _add_devices(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "devices",
-        help="physical, visible and logical devices of this machine; known device models",
-        description="Show the devices that TensorFlow finds here, and the models that --devices "
-        "knows with their memory and rates.",
+        description="Show the devices that TensorFlow finds here, and the device and machine "
+        "models that --devices takes, with their memory and rates.",
     )
-    options.add_output_options(parser, "write this here instead of to stdout")
+    options.add_output_options(parser, "Write the tables here instead of to stdout")
     parser.set_defaults(run=run)
 
 
@@ -56,31 +55,30 @@ def run(arguments: argparse.Namespace) -> None:
 def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "simulate",
-        help="run any TensorFlow script as if on these GPUs: memory, out-of-memory explained",
         description="Run a command on GPUs that this machine does not have: TensorFlow places, "
-        "optimises and allocates as there; values and times mean nothing. At the end: what each "
-        "GPU held at most, and where there was no room, who asked and who held it.",
+        "optimizes and allocates as there; values and times mean nothing. At the end: the most "
+        "that each GPU held, and where memory ran out, which op asked and which ops held it.",
     )
-    parser.usage = "placer simulate [-h] --devices SPEC [options] -- COMMAND..."
+    parser.usage = "placer simulate [OPTIONS] --devices SPEC -- COMMAND..."
     parser.set_defaults(after_dashes=())  # the command, which has options of its own
-    group = parser.add_argument_group("the machine")
+    group = parser.add_argument_group("machine")
     options.add(group, "--devices", required=True)
     group.add_argument(
-        "--no-xla", action="store_true", help='Keras takes jit_compile="auto" as False'
+        "--no-xla", action="store_true", help='Make Keras take jit_compile="auto" as False'
     )
     group.add_argument(
         "--time-limit",
         type=option_values.seconds,
         metavar="SECONDS",
-        help="ends the command then, and says where it was (none)",
+        help="End the command then and print where it was [default: no limit]",
     )
     gates = parser.add_argument_group("gates (exit code 7)")
     options.add_fail_above(
         gates,
         metavar="GPU:0=9GiB,...",
-        help="fail if more is in use on a GPU at any moment",
+        help="Fail if more is in use on a GPU at any moment",
     )
-    options.add_output_options(parser, "write what was held here instead of to stdout")
+    options.add_output_options(parser, "Write the result here instead of to stdout")
     parser.set_defaults(run=run_simulate)
 
 

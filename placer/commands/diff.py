@@ -1,4 +1,5 @@
-"""``placer diff``: what differs between two plans or two models."""
+"""``placer diff``: two plans or two models side by side; ``placer compare``: a model placed by
+several methods."""
 
 from __future__ import annotations
 
@@ -6,26 +7,47 @@ import argparse
 import os
 
 from placer.commands import options
+from placer.commands.place import require_placement
 from placer.commands.terminal import progress, require_writable, show
 from placer.errors import UsageError
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the command to the parser."""
+    """Adds both commands to the parser."""
+    _add_diff(commands)
+    _add_compare(commands)
+
+
+def _add_diff(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "diff",
-        help="what differs between two plans or two models",
-        description="Compare two plans (which ops moved, what is sent, peaks, step time) or two "
-        "models (which ops are new, gone or changed, parameters, memory, work).",
+        description="Compare two plans (which ops moved, what is sent, required memory, step time) "
+        "or two models (which ops are new, gone or changed, parameters, memory, work).",
     )
-    parser.add_argument("before", metavar="A", help="a plan.json, or a model")
-    parser.add_argument("after", metavar="B", help="another one")
-    group = parser.add_argument_group("what is analysed of models")
-    options.add_program_options(group)
+    parser.add_argument("before", metavar="A", help="A plan or a model")
+    parser.add_argument("after", metavar="B", help="Another one of the same kind")
     options.add_output_options(
-        parser, "write the difference here instead of to stdout", formats=options.TABLE_FORMATS
+        parser, "Write the difference here instead of to stdout", formats=options.TABLE_FORMATS
     )
+    options.add_program_options(parser.add_argument_group("model options"))
     parser.set_defaults(run=run)
+
+
+def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "compare",
+        description="Place MODEL with every known method: one device, TensorFlow's default, the "
+        "device maps of other tools, published heuristics, the graph's own device strings if it "
+        "has some, and this solver.  Shows what each sends, how long a step takes and what every "
+        "device holds.",
+    )
+    options.add_device_options(parser, required=True)
+    options.add_search_options(parser)
+    options.add_output_options(
+        parser, "Write the comparison here instead of to stdout", formats=options.TABLE_FORMATS
+    )
+    options.add_model_options(parser)
+    parser.set_defaults(run=run_compare)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -41,7 +63,7 @@ def run(arguments: argparse.Namespace) -> None:
         plan, model = arguments.before, arguments.after
         if plans[1]:
             plan, model = model, plan
-        raise UsageError(f"{plan} is a plan and {model} is none: compare two plans or two models")
+        raise UsageError(f"{plan} is a plan and {model} is not: compare two plans or two models")
     from placer.plan.plan import Plan
     from placer.questions.difference import diff_models, diff_plans
 
@@ -63,3 +85,18 @@ def _is_plan(path: str) -> bool:
             return file.read(64).lstrip().startswith(b"{")
     except OSError:  # the reader of models says why
         return False
+
+
+def run_compare(arguments: argparse.Namespace) -> None:
+    """Compares and prints.
+
+    Raises ``UsageError`` for an existing file, ``InfeasibleError`` or ``NoSolutionError`` after
+    the comparison is printed if the solver has no placement, and what the pipeline raises.
+    """
+    require_writable(arguments)
+    from placer.questions.comparison import compare
+
+    with progress(f"comparing methods for {arguments.model}", arguments):
+        found = compare(arguments.model, arguments.devices, **options.all_options(arguments))
+    show(found, arguments)
+    require_placement(found.plan)

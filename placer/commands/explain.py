@@ -18,15 +18,13 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "explain",
-        help="why it sits there; what would make an infeasible one fit",
-        description="With OP: its device and why, what it must share a device with, and what "
-        "moving it would cost.  Without: what holds the ops of every device.  For a plan without "
-        "a placement: what contradicts, and the smallest changes that were tried and fit (caps, "
-        "batch size, a pin less).",
+        description="With OP: show its device and why, what it must share a device with, and what "
+        "moving it would cost.  Without: show what keeps the ops on every device.  For a plan "
+        "without a placement: show why nothing fits, and the smallest changes that make it fit.",
     )
     options.add_plan(parser)
-    parser.add_argument("op", metavar="OP", nargs="?", help="an op of the flat graph")
-    options.add_time_limit(parser, 120.0, "of the search for what would fit (120)")
+    parser.add_argument("op", metavar="OP", nargs="?", help="Op of the flat graph")
+    options.add_time_limit(parser, 120.0, "the search for changes that fit")
     options.add_output_options(parser, formats=("text", "json", "markdown"))
     parser.set_defaults(run=run)
 

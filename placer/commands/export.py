@@ -22,20 +22,20 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     collapsed = " and ".join(name for name, known in FORMATS.items() if known.collapses)
     parser = commands.add_parser(
         "export",
-        help=f"a plan for other tools: {', '.join(FORMATS)}",
         description="Write what PLAN predicts in a format of another tool.  The model is read "
-        "again, from where it was unless --model says otherwise; its fingerprint must be the "
-        f"plan's.  {what}.",
+        f"again and must be the one that the plan was made for.  Formats: {what}.",
     )
-    parser.add_argument("--to", required=True, choices=tuple(FORMATS), help="the format")
-    options.add_output(parser, f"the file ({folders}: folder)")
+    parser.add_argument(
+        "--to", required=True, choices=tuple(FORMATS), metavar="FORMAT", help="Format to write"
+    )
+    options.add_output(parser, f"Write this file ({folders}: folder)")
     options.add_plan(parser)
     parser.add_argument(
         "--nodes",
         type=option_values.positive,
         default=MOST_NODES,
         metavar="N",
-        help=f"nodes of {collapsed} at most ({MOST_NODES})",
+        help=f"Draw at most so many nodes in {collapsed} [default: {MOST_NODES}]",
     )
     options.add_verbosity(parser)
     parser.set_defaults(run=run)

@@ -83,25 +83,29 @@ def parse_limits(rows: Iterable[str], names: Sequence[str]) -> dict[str, int]:
             raise UsageError(f"--fail-above {row}: {error}") from error
         if not found:
             raise UsageError(f"--fail-above {row}: there is no such device in {', '.join(names)}")
+        if twice := [name for name in found if name in limits]:
+            raise UsageError(f"--fail-above has two limits for {twice[0]}: give one")
         limits.update(dict.fromkeys(found, limit))
     return limits
 
 
 def _asked(device: str) -> str:
-    """The device as written, its number 0 if it has none (``cpu`` is ``CPU:0``)."""
+    """The devices as written: ``CPU`` is ``CPU:0``, ``GPU`` every GPU."""
     name = device.strip()
-    return f"{name}:0" if name.isalpha() else name
+    return f"{name}:{'0' if name.lower() == 'cpu' else '*'}" if name.isalpha() else name
 
 
 def _read_baseline(path: str | None, shares: Sequence[str]) -> tuple[Plan, float]:
     if not path:
-        raise UsageError(f"--fail-above {shares[0]} needs a plan to compare with: --baseline PLAN")
+        raise UsageError(
+            f"--fail-above {shares[0]} requires a plan to compare with: --baseline PLAN"
+        )
     if len(shares) != 1:
-        raise UsageError("--baseline needs one --fail-above +5% (the most that figures may grow)")
+        raise UsageError("--baseline requires one --fail-above +5% (how much figures may grow)")
     try:
         share = float(shares[0].removeprefix("+").removesuffix("%")) / 100
     except ValueError as error:
-        raise UsageError(f"--fail-above {shares[0]} is no percentage: write +5%") from error
+        raise UsageError(f"--fail-above {shares[0]} is not a percentage: write +5%") from error
     if not 0 <= share < float("inf"):
         raise UsageError(f"--fail-above {shares[0]} is below zero: write +5%")
     baseline = Plan.load(path)
@@ -144,7 +148,7 @@ def judge(
     ``predicted_now`` gives the baseline with what its placement takes now, if there is that."""
     failures, notes = check_findings(gates.findings, unmodelled, codes, plan), []
     if plan is not None and not plan.fits:
-        failures.append("no placement keeps the caps")
+        failures.append("no placement keeps the memory limits")
     elif plan is not None:
         over = check_plan(plan, gates)
         known = predicted_now(gates.baseline) if over and gates.baseline else None
@@ -247,7 +251,9 @@ def check_findings(
     if "offload" in gates and not found and codes.get("all_on_host"):
         found.append("everything is offloaded to the host")
     if "unmodelled" in gates and unmodelled:
-        found.append(f"{sum(unmodelled.values()):,} ops are unmodelled: {', '.join(unmodelled)}")
+        found.append(
+            f"{sum(unmodelled.values()):,} ops have no cost model: {', '.join(unmodelled)}"
+        )
     if "unknown-shape" in gates and codes.get("unknown_shape"):
         found.append(f"{codes['unknown_shape']:,} tensors have an unknown shape")
     fallen = sum(codes.get(code, 0) for code in FALLBACK_CODES)

@@ -31,12 +31,12 @@ def split(text: str) -> list[str]:
 def count(text: str, least: int = 0) -> int:
     """A whole number of ``least`` or more; raises ``ArgumentTypeError``."""
     if not text.isdecimal() or int(text) < least:
-        more = "one" if least else "zero"
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of {more} or more")
+        kind = "a positive integer" if least else "an integer from zero on"
+        raise argparse.ArgumentTypeError(f"must be {kind}, got {text!r}")
     from cost_models.tensor_size import MOST_ELEMENTS
 
     if int(text) > MOST_ELEMENTS:
-        raise argparse.ArgumentTypeError(f"{text} is more than the largest size, {MOST_ELEMENTS}")
+        raise argparse.ArgumentTypeError(f"must be at most {MOST_ELEMENTS:,}, got {text}")
     return int(text)
 
 
@@ -54,7 +54,15 @@ def positives(text: str) -> int | tuple[int, ...]:
 def file_name(text: str) -> str:
     """A name that is not empty, as it is where a shell's variable is."""
     if not text:
-        raise argparse.ArgumentTypeError("the name of the file is empty")
+        raise argparse.ArgumentTypeError("must be the name of a file, got ''")
+    return text
+
+
+def memory(text: str) -> str:
+    """Sizes with their units.  Raises ``ArgumentTypeError`` for fewer bytes than 1 MiB without."""
+    for size in re.findall(r"(?:^|[=,+])\s*(\d+)\s*(?=[,+]|$)", text):
+        if 0 < int(size) < 2**20:
+            raise argparse.ArgumentTypeError(f"{size} bytes? Write the unit: {size}GiB or {size}B")
     return text
 
 
@@ -65,19 +73,38 @@ def seconds(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above zero")
+        raise argparse.ArgumentTypeError(f"must be a positive number of seconds, got {text!r}")
+    return value
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names with commas between them; there is one at least."""
+    found = tuple(split(text))
+    if not found:
+        raise argparse.ArgumentTypeError(f"must be names with commas between them, got {text!r}")
+    return found
+
+
+def share(text: str) -> float:
+    """A number from 0 to below 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to below 1, got {text!r}")
     return value
 
 
 def shape(text: str) -> tuple[str, tuple[int | str | None, ...]]:
-    """Input name and shape; nothing after the last colon is a scalar.
+    """Input name and shape, with ``=`` or ``:`` between them; nothing behind it is a scalar.
 
     A dimension is a number, ``?`` or a name without the letter x, which stands between them.
     """
-    name, colon, sizes = text.rpartition(":")
+    name, colon, sizes = text.rpartition("=" if "=" in text else ":")
     found = _sizes(sizes) if sizes else ()
     if not colon or not name or found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write NAME:32x128 or NAME:BxT")
+        raise argparse.ArgumentTypeError(f"must be NAME=32x128 or NAME=BxT, got {text!r}")
     return name, found
 
 
@@ -87,7 +114,7 @@ def lengths(text: str) -> tuple[str, tuple[int | str | None, ...]]:
     found = _sizes(sizes)
     if not equals or not name or found is None or len(found) < 2:
         raise argparse.ArgumentTypeError(
-            f"{text!r} says no rows and lengths; write NAME=32x50: 32 rows of 50 on average"
+            f"must be NAME=32x50 (32 rows of 50 on average), got {text!r}"
         )
     return name, found
 
@@ -106,7 +133,7 @@ def dimension(text: str) -> tuple[str, int]:
     """Name and size of a dimension."""
     name, equals, size = text.partition("=")
     if not equals or not name.isidentifier() or "x" in name.lower() or not size.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no dimension; write T=128 (no x in names)")
+        raise argparse.ArgumentTypeError(f"must be T=128 (without an x in the name), got {text!r}")
     return name, count(size)
 
 
@@ -114,7 +141,7 @@ def pin(text: str) -> tuple[str, str]:
     """Glob and device."""
     glob, equals, device = text.rpartition("=")
     if not equals or not glob or not device:
-        raise argparse.ArgumentTypeError(f"{text!r} is no pin; write 'GLOB=GPU:0'")
+        raise argparse.ArgumentTypeError(f"must be 'GLOB=GPU:0', got {text!r}")
     return glob, device
 
 
@@ -125,7 +152,8 @@ def splits(text: str) -> str:
     try:
         return format_splits(read_splits(text))
     except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        message = str(error).removeprefix("split_tables ")
+        raise argparse.ArgumentTypeError(message) from error
 
 
 def strategy(text: str) -> str:
@@ -135,4 +163,5 @@ def strategy(text: str) -> str:
     try:
         return str(read_strategy(text))
     except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        message = str(error).removeprefix(f"--strategy {text}: ")
+        raise argparse.ArgumentTypeError(message) from error

@@ -15,93 +15,98 @@ PAGE_FORMATS = (*TABLE_FORMATS, "html")
 GATES = ("fallback", "unmodelled", "unknown-shape", "offload")
 
 _TABLE = """
---tag-set TAGS        MetaGraph of a SavedModel: serve,gpu
---signature NAME      signature of a SavedModel, or a function by its path or name
---outputs A,B         tensors or ops to run; else of a MetaGraphDef its train_op and losses, of a
-                      graph its sinks (but not gradients, summaries and assigns: the report lists
-                      both)
---allow-unsafe        load and run a file although it runs Python code of its own (a Keras Lambda,
+--tag-set TAGS        Choose the MetaGraph of a SavedModel by its tags: serve,gpu
+--signature NAME      Choose a signature of a SavedModel, or a function by its path or name
+--outputs A,B         Fetch these tensors or run these ops [default: the signature's outputs; for a
+                      bare graph they are inferred, see placer report]
+--allow-unsafe        Load and run a file that runs Python code of its own (a Keras Lambda,
                       PyFunc), writes files, opens connections, or reads files outside its folder
---follow-links        follow links that lead out of the model's folder (caches lay models out so)
---batch-size N        binds unknown leading dimensions of inputs
---shape NAME:32x128 * binds the shape of one input, or of any op (repeatable); a dimension may be
-                      ? (as declared) or a name: --shape ids:BxT --shape mask:BxT --dim B=8 --dim
-                      T=128
---ragged NAME=32x50 *  rows and mean length of the rows of a ragged input (x50x4 for rows of rows),
-                      rows and mean non-zeros of a row of a sparse one; ?x50: as many rows as the
+--follow-links        Follow links that lead out of the model's folder (caches lay models out so)
+--batch-size N        Set the unknown leading dimensions of inputs
+--shape NAME=32x128 * Set the shape of one input or op (repeatable); a dimension may be ? (as
+                      declared) or a name: --shape ids=BxT --shape mask=BxT --dim B=8 --dim T=128
+--ragged NAME=32x50 *  Set rows and mean row length of a ragged input (x50x4 for rows of rows), or
+                      rows and mean non-zeros per row of a sparse one; ?x50: as many rows as the
                       batch
---dim T=128 *         the size of the dimensions with this name (repeatable)
---red-zones off       TF_DISABLE_RZ_CHECK=1 will be set where the program runs: the first step of
-                      convolutions takes less ("on": as TensorFlow comes, the default of files)
---trip-count N        iterations of loops whose number is not in the graph
---costs FILE          measured op times (placer profile writes them)
---model MODEL         the model, if it is not where it was
+--dim T=128 *         Set the size of the dimensions with this name (repeatable)
+--red-zones off       Assume TF_DISABLE_RZ_CHECK=1 where the program runs: the first step of
+                      convolutions takes less memory [default: on]
+--trip-count N        Assume so many iterations of loops whose number is not in the graph
+--costs FILE          Use measured op times (placer profile writes them)
+--model MODEL         Path to the model, if it moved since the plan was made
 
---devices SPEC        such as 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices lists the
-                      models); without a CPU the host of this machine, or as large as needed where
-                      the devices are not this machine's
---max-memory GPU:0=8GiB,... *  caps; 8GiB and 8GB differ, a plain integer is bytes
---reserve 1GiB+10%    memory kept free on each accelerator
---objective {transfer,step-time,throughput}  what is least: bytes sent, seconds of a step, or the
-                      busiest device's (transfer)
---offload auto|never  may ops be on the host that an accelerator could run (auto; never where the
-                      largest batch or the fewest micro-batches are asked for)
---pin GLOB=GPU:0 *    op names that sit on a device (repeatable)
---pin-type GLOB=GPU:0 *  op types that sit on a device (repeatable)
---keep-together GLOB *  ops that share one device (repeatable)
---clear-devices       ignore device strings in the graph
---colocate-gradients  every gradient op on the device of its forward op
---keep-colocation     the graph's colocation hints (_class) are law
---split-tables NAME=4,...  variables whose rows are split into parts, each on a device of its own;
-                      auto: those that no accelerator can hold (never)
---seed N              of the search (0)
---order {free,fit,memory}  control edges that keep memory low: none, where the caps need them, or
-                      for the lowest peaks (free)
---fit MEANS           what may be done to a training step that does not fit, before ops go to the
-                      host: some of release,order,recompute,swap, or auto
---max-slowdown 30%    how much longer a step may take for that
---strategy NAME  micro-batches[:N] (parts take turns), replicas[:N] (side by side, one per
-                      device), pipeline[:N] (parts follow each other through stages), hybrid[:N]
+--devices SPEC        Devices to place on: 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices
+                      lists the models) [default CPU: this machine's, or unlimited for devices that
+                      this machine doesn't have]
+--max-memory GPU:0=8GiB,... *  Limit the memory of devices; GPU= is every GPU, CPU= is CPU:0
+--reserve 1GiB+10%    Keep this much memory free on each accelerator
+--objective {transfer,step-time,throughput}  Minimize bytes sent, the time of a step, or the load of
+                      the busiest device [default: transfer]
+--offload auto|never  Offload ops to the CPU when they don't fit on the GPUs, or never [default:
+                      auto; never for the largest batch and the fewest micro-batches]
+--pin GLOB=GPU:0 *    Pin ops to a device by name (repeatable)
+--pin-type GLOB=GPU:0 *  Pin ops to a device by op type (repeatable)
+--keep-together GLOB *  Keep these ops on one device (repeatable)
+--clear-devices       Ignore the device strings in the graph
+--colocate-gradients  Put every gradient op on the device of its forward op
+--keep-colocation     Treat the graph's colocation hints (_class) as required
+--split-tables NAME=4,...  Split variables by rows, each part on a device of its own; auto: those
+                      that no accelerator can hold [default: never]
+--seed N              Seed of the search [default: 0]
+--order {free,fit,memory}  Add control dependencies to reduce peak memory: never, only if needed to
+                      fit, or as far as possible [default: free]
+--fit MEANS           Make a training step fit before ops are offloaded: auto, or some of
+                      release,order,recompute,swap
+--max-slowdown 30%    Limit how much longer a step may take because of --fit
+--strategy NAME       Run the batch in micro-batches[:N] (in turn), replicas[:N] (side by side, one
+                      per device), pipeline[:N] (micro-batches through stages) or hybrid[:N]
                       (replicas of several devices); placer auto --dry-run compares them
---micro-batches N|auto  as --strategy micro-batches:N; auto: as few as fit the caps
+--micro-batches N|auto  Short for --strategy micro-batches:N; auto: as few as fit
 
---for {throughput,latency,memory}  the most samples per second, the shortest step, or the simplest
-                      way that fits (throughput)
---margin SHARE        ways whose steps are within it of the fastest are equal (0.1)
---inexact             parts of the batch may have batch statistics of their own
+--for {throughput,latency,memory}  Choose the most samples per second, the shortest step, or the
+                      simplest strategy that fits [default: throughput]
+--margin SHARE        Treat strategies within this fraction of the fastest as equally fast [default:
+                      0.1]
+--inexact             Allow batch statistics per part of the batch
 
---fail-above GPU:0=9GiB,... *  fail if a device requires more memory; +5%% with --baseline: if the
-                      required memory, what a step sends or its time is that much more than there
---baseline PLAN  the plan that --fail-above +5%% is about
---fallback {soft,strict}  may TensorFlow move an op whose device has no kernel for it (soft);
-                      strict ends with exit code 8 where one is
+--fail-above GPU:0=9GiB,... *  Fail if a device requires more than this. With --baseline, +5%% fails
+                      if memory, transfer or step time grew by more than 5%%
+--baseline PLAN       Plan to compare with
+--fallback {soft,strict}  Let TensorFlow move ops whose device has no kernel for them, or fail with
+                      exit code 8 [default: soft]
 
---clear               take all devices and a plan's control edges out instead of writing a plan's
---drop-unused         leave out the variables that no signature and no saved function uses
---rehearse            write logical CPU devices in place of the accelerators (GPU:0 becomes CPU:1)
---inputs FILE         arrays by input name in an .npz, TFRecord, JSON lines (else generated)
---on-hardware         no rehearsal: fail if a device is absent
---optimised           leave TensorFlow's graph optimisation on (off by default, so that every op of
-                      the plan is there to be compared)
---cluster cluster.toml  run on the servers that its [[task]] tables name
---memory              does it fit: load the placed program and run ten steps on simulated GPUs
-                      limited to the plan's caps (needs a C compiler)
---record FILE         write PLAN with the ops that TensorFlow moved, as warnings 'fallback'
---trace DIR           run nothing: take the times out of what TensorFlow's profiler wrote (a log
+--clear               Remove all devices and a plan's control dependencies; applies no plan
+--drop-unused         Leave out variables that no signature and no saved function uses
+--on-cpu-devices      Write CPU devices in place of the accelerators (GPU:0 becomes CPU:1)
+--inputs FILE         Read arrays by input name from an .npz, TFRecord or JSON lines file [default:
+                      generated]
+--on-hardware         Fail if a device is absent instead of running on CPU devices
+--optimized           Leave TensorFlow's graph optimization on [default: off, to compare every op of
+                      the plan]
+--cluster cluster.toml  Run on the servers that its [[task]] tables name
+--memory              Run ten steps on simulated GPUs with the plan's memory limits (needs a C
+                      compiler)
+--record FILE         Write PLAN with the ops that TensorFlow moved, as warnings 'fallback'
+--trace DIR           Read the times from a trace of TensorFlow's profiler and run nothing (a log
                       folder with plugins/profile, or an *.xplane.pb file)
---steps N             measured steps (20)
---threads N           threads of one op (1)
---onednn              leave oneDNN on, which fuses some ops away
---solver NAME         cp-sat or a baseline such as heft
---workers N           threads of the search (0: one per core)
---work-limit N        steps of each search in place of seconds: the same request gives the same
-                      answer every time, unless the time limit comes first
+--steps N             Measure so many steps [default: 20]
+--threads N           Threads of one op [default: 1]
+--onednn              Leave oneDNN on, which fuses some ops
+--solver NAME         Solver: cp-sat, or a baseline such as heft [default: cp-sat]
+--workers N           Threads of the search [default: one per core]
+--work-limit N        Limit each search by steps instead of seconds, for repeatable results (unless
+                      the time limit comes first)
 """
 """Options with what stands for their value (``{...}``: one of these, by default the first; with a
 ``*`` a list, as often as it is given; without one it is a switch) and their help."""
 
 _ROW = re.compile(r"^(--\S+)(?: (\S+))?( \*)? +(.*(?:\n .*)*)", re.MULTILINE)
 _OPTIONS = {flag: row for flag, *row in _ROW.findall(_TABLE)}
+
+IN_FILES = {*_OPTIONS, "--time-limit", "--fail-on", "--format", "--color"} - {
+    *("--allow-unsafe", "--follow-links")
+}
+"""Options that a file may set: a model that comes with one does not allow itself anything."""
 
 
 def add(group: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
@@ -126,7 +131,7 @@ def add_model_options(
     """Adds MODEL and what chooses and binds the program in it; with ``costs`` what it costs, with
     ``sweeps`` several batch sizes."""
     add_model(parser)
-    group = parser.add_argument_group("what is analysed")
+    group = parser.add_argument_group("model options")
     add_program_options(group, costs=costs, sweeps=sweeps)
 
 
@@ -136,8 +141,8 @@ def add_program_options(
     """Adds what chooses and binds the program in a model."""
     add_choice_options(group)
     if sweeps:
-        more = "; several sizes give a table and the largest that fits"
-        help_text = "binds unknown leading dimensions of inputs" + more
+        help_text = "Set the unknown leading dimensions of inputs; several sizes give a table and "
+        help_text += "the largest that fits"
         add(group, "--batch-size", type=option_values.positives, metavar="N,...", help=help_text)
     else:
         add(group, "--batch-size", type=option_values.positive)
@@ -152,33 +157,32 @@ def add_program_options(
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Adds MODEL."""
-    kinds = "SavedModel folder, or file of a GraphDef, a MetaGraphDef or Keras"
+    kinds = "SavedModel folder, or a GraphDef, MetaGraphDef or Keras file"
     parser.add_argument("model", metavar="MODEL", help=kinds)
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
     """Adds PLAN and where its model and costs are now."""
-    parser.add_argument("plan", metavar="PLAN", help="plan.json of placer place")
+    parser.add_argument("plan", metavar="PLAN", help="Plan that placer place wrote")
     add(parser, "--model")
-    add(parser, "--costs", help="measured op times, as for placer place")
+    add(parser, "--costs")
     add_access_options(parser)
 
 
 def add_choice_options(parser: argparse._ActionsContainer) -> None:
     """Adds what chooses the program in a file."""
-    add(parser, "--tag-set", "--signature", "--outputs")
+    add(parser, "--tag-set", "--signature")
+    add(parser, "--outputs", type=option_values.names)
     add_access_options(parser)
 
 
 def add_access_options(parser: argparse._ActionsContainer) -> None:
     """Adds what a file may do."""
     add(parser, "--allow-unsafe", "--follow-links")
-    _add_old_name(parser, "--allow-unsafe-keras", "allow_unsafe", action="store_true")
+    add_old_name(parser, "--allow-unsafe-keras", "allow_unsafe", action="store_true")
 
 
-def _add_old_name(
-    parser: argparse._ActionsContainer, flag: str, dest: str, **settings: Any
-) -> None:
+def add_old_name(parser: argparse._ActionsContainer, flag: str, dest: str, **settings: Any) -> None:
     """Adds a name that an option had before; no help shows it."""
     parser.add_argument(
         flag, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **settings
@@ -186,26 +190,25 @@ def _add_old_name(
 
 
 def add_device_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Adds the devices and their caps."""
+    """Adds the devices and their limits."""
     group = parser.add_argument_group("devices")
     add(group, "--devices", required=required)
-    add(group, "--max-memory", "--reserve")
+    add(group, "--max-memory", type=option_values.memory)
+    add(group, "--reserve", type=option_values.memory)
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
     """Adds what is least, what a placement must respect, and how long to search."""
-    group = parser.add_argument_group("the placement")
+    group = parser.add_argument_group("placement")
     add(group, "--objective")
-    add_placement_options(
-        group, 30.0, "of the search (30); reading comes before it, predicting the plan after it"
-    )
+    add_placement_options(group, 30.0, "the search, not of reading and predicting")
 
 
 def add_placement_options(group: argparse._ActionsContainer, seconds: float, limited: str) -> None:
-    """Adds what a placement must respect, and how long to search: ``seconds``, ``limited`` says of
-    what."""
+    """Adds what a placement must respect, and how long to search: so many ``seconds`` of what is
+    ``limited``."""
     add(group, "--offload", choices=("auto", "never"))
-    _add_old_name(group, "--spill", "offload", choices=("auto", "never"))
+    add_old_name(group, "--spill", "offload", choices=("auto", "never"))
     add(group, "--pin", "--pin-type", type=option_values.pin)
     add(group, "--keep-together", "--clear-devices", "--colocate-gradients", "--keep-colocation")
     add_time_limit(group, seconds, limited)
@@ -215,8 +218,8 @@ def add_placement_options(group: argparse._ActionsContainer, seconds: float, lim
 
 
 def add_strategy_options(parser: argparse.ArgumentParser) -> None:
-    """Adds ways to run the batch other than whole."""
-    group = parser.add_argument_group("the batch in parts (inference)")
+    """Adds strategies to run the batch other than whole."""
+    group = parser.add_argument_group("batch in parts (inference)")
     which = group.add_mutually_exclusive_group()
     add(which, "--strategy", type=option_values.strategy)
     add(
@@ -228,9 +231,13 @@ def add_strategy_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_time_limit(group: argparse._ActionsContainer, seconds: float, what: str) -> None:
-    """Adds ``--time-limit``; ``what`` it bounds."""
+    """Adds ``--time-limit`` of ``what``."""
     group.add_argument(
-        "--time-limit", type=option_values.seconds, default=seconds, metavar="SECONDS", help=what
+        "--time-limit",
+        type=option_values.seconds,
+        default=seconds,
+        metavar="SECONDS",
+        help=f"Time limit of {what} [default: {seconds:g}]",
     )
 
 
@@ -244,8 +251,9 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
 
 def add_fail_above(parser: argparse._ActionsContainer, **settings: Any) -> None:
     """Adds ``--fail-above``."""
-    add(parser, "--fail-above", **settings)
-    _add_old_name(parser, "--fail-over", "fail_above", action="append")
+    add(parser, "--fail-above", type=option_values.memory, **settings)
+    old = {"type": option_values.memory, "action": "append"}
+    add_old_name(parser, "--fail-over", "fail_above", **old)
 
 
 def add_fail_on(parser: argparse._ActionsContainer, gates: tuple[str, ...] = GATES) -> None:
@@ -255,7 +263,7 @@ def add_fail_on(parser: argparse._ActionsContainer, gates: tuple[str, ...] = GAT
         names = option_values.split(text)
         wrong = [name for name in names if name not in gates] or ([] if names else [text])
         if wrong:
-            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is no gate; known: {', '.join(gates)}")
+            raise argparse.ArgumentTypeError(f"must be one of {', '.join(gates)}, got {wrong[0]!r}")
         return tuple(names)
 
     parser.add_argument(
@@ -263,7 +271,7 @@ def add_fail_on(parser: argparse._ActionsContainer, gates: tuple[str, ...] = GAT
         type=parse,
         default=(),
         metavar="GATE,...",
-        help=f"fail if there is one of these: {', '.join(gates)}",
+        help=f"Fail if the result has one of these: {', '.join(gates)}",
     )
 
 
@@ -276,12 +284,16 @@ def add_output_options(
 ) -> None:
     """Adds the format, verbosity, and with ``output_help`` the file to write."""
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "--format", choices=formats, default="text", help="of what is printed (text)"
-    )
+    add_format(group, formats)
     if output_help:
         add_output(group, output_help, required=required)
     add_verbosity(group)
+
+
+def add_format(group: argparse._ActionsContainer, formats: tuple[str, ...]) -> None:
+    """Adds ``--format``."""
+    about = "Output format [default: text]"
+    group.add_argument("--format", choices=formats, default="text", help=about)
 
 
 def add_output(
@@ -296,15 +308,21 @@ def add_output(
         metavar=name,
         help=what,
     )
-    parser.add_argument("--force", action="store_true", help=f"overwrite {name}")
+    parser.add_argument("--force", action="store_true", help=f"Overwrite {name}")
 
 
 def add_verbosity(parser: argparse._ActionsContainer) -> None:
-    """Adds ``-q`` and ``-v``."""
+    """Adds ``-q``, ``-v`` and ``--color``."""
     loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument("-q", "--quiet", action="store_true", help="no progress, no warnings")
+    loudness.add_argument("-q", "--quiet", action="store_true", help="Hide progress and warnings")
     loudness.add_argument(
-        "-v", "--verbose", action="count", default=0, help="more on stderr (-vv: everything)"
+        "-v", "--verbose", action="count", default=0, help="Print more to stderr (-vv: everything)"
+    )
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="Use colors [default: auto, on a terminal]",
     )
 
 
@@ -330,7 +348,7 @@ def choice_options(arguments: argparse.Namespace) -> ChoiceOptions:
     return {
         "tag_set": arguments.tag_set,
         "signature": arguments.signature,
-        "outputs": tuple(option_values.split(arguments.outputs)) if arguments.outputs else None,
+        "outputs": arguments.outputs,
         **access_options(arguments),
     }
 

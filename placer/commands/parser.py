@@ -3,29 +3,71 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
 from placer import __version__
+from placer.commands.configuration import default_words
+from placer.commands.options import IN_FILES
 from placer.rendering.quantities import printable
 
-DESCRIPTION = """\
-Place TensorFlow programs on devices: find out where each op should run so that memory
-fits and as little as possible is transferred, prove how good that is, apply it, and
-check what really ran."""
+HELP = """\
+Fit a TensorFlow program onto the devices you have.
 
-EPILOGUE = """\
+usage: placer COMMAND [OPTIONS]
+
+Place a model
+  report      Show what a model takes: parameters, peak memory, hotspots
+  place       Find the placement that sends least within the memory limits
+  auto        Compare all strategies, build the fastest that fits, and verify it
+  apply       Write the placed program
+  verify      Run the placed program once and compare it with its plan
+Understand a plan
+  explain     Show why an op is where it is, or why nothing fits
+  compare     Compare with TensorFlow's default and other placement methods
+  diff        Compare two plans or two models
+  strategies  Print the table of placer auto and write nothing
+  export      Write a plan for a browser, Perfetto, TensorBoard or Graphviz
+Devices and measurements
+  devices     List this machine's devices and the models that placer knows
+  simulate    Run any TensorFlow script on simulated GPUs
+  profile     Measure op times
+  calibrate   Fit a device description to measured op times
+Research
+  solve       Solve a placement problem without TensorFlow
+This installation
+  doctor      Show versions, devices and what will not work here
+  completion  Print a script that completes commands and options in your shell
+
+options:
+  -h, --help     Show this message; for a command, -h shows the common options
+  -V, --version  Show the version
+"""
+
+EPILOGUE = """
 MODEL is a SavedModel folder, a GraphDef or MetaGraphDef in binary or text, a Keras
 file (.keras, .h5), or a checkpoint with its .meta; also a remote path such as gs://...
 
 exit codes:
-  0  ok                                   5  proven infeasible
+  0  ok                                   5  nothing fits (proven)
   1  unexpected error                     6  no solution in time
   2  wrong usage                          7  a gate tripped (--fail-above, --fail-on)
-  3  model unreadable or unsupported      8  what ran is not what was planned
-  4  a shape is unresolved              130  interrupted (Ctrl-C)
-141  nobody reads what is printed       143  terminated (SIGTERM)"""
+  3  model unreadable or unsupported      8  the run differs from the plan
+  4  unresolved shape                   130  interrupted (Ctrl-C)
+141  output pipe closed (as by head)    143  terminated (SIGTERM)
+"""
+
+COMMON = {
+    *("-h", "--devices", "--max-memory", "--batch-size", "--signature", "--objective", "--offload"),
+    *("--pin", "--fit", "--strategy", "--for", "--time-limit", "--fail-above", "-o", "--format"),
+}
+"""Options that ``-h`` shows of a command that has many."""
+
+FEW = 16
+"""Options that ``-h`` shows all of."""
 
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
@@ -86,11 +128,26 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "placer simulate --devices GPU:8GiB --fail-above GPU:0=6GiB -- python serve.py",
     ),
     "devices": ("placer devices --format json",),
+    "doctor": ("placer doctor",),
+    "completion": ("placer completion bash", "placer completion zsh"),
 }
-"""Every command in the order of the help, with what its own help shows last."""
+"""Every command, with the examples of its help."""
 
-_MODULE_OF = {"calibrate": "profile", "simulate": "devices"}
+_MODULE_OF = {
+    "calibrate": "profile",
+    "completion": "doctor",
+    "compare": "diff",
+    "simulate": "devices",
+    "strategies": "auto",
+}
 """Where a command lies whose module has another name."""
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """Returns ``; did you mean ...?`` where a known name is like ``name``, else nothing."""
+    found = [each for each in known if each.startswith(name)]
+    found = found or get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {' or '.join(found[:3])}?" if found else ""
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -102,11 +159,66 @@ class HelpFormatter(argparse.HelpFormatter):
         return super()._fill_text(text, width, indent)
 
 
+class _Help(argparse.Action):
+    """Prints the help: with ``-h`` without what few need."""
+
+    def __call__(self, parser: Any, *_: Any) -> None:
+        """Prints and ends; the option is the last argument."""
+        sys.stdout.write(parser.format_short_help() if _[-1] == "-h" else parser.format_help())
+        parser.exit()
+
+
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line: the usage of some commands fills a screen."""
+    """Prints what is wrong in one line: the usage of some commands fills a screen.
+
+    ``missing`` are required options that are not there.
+    """
+
+    missing: tuple[str, ...] = ()
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(add_help=False, allow_abbrev=False, **settings)
+        about = "Show the common options, or all"
+        self.add_argument("-h", "--help", action=_Help, dest=argparse.SUPPRESS, nargs=0, help=about)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {printable(message)} ({self.prog} --help lists the options)\n")
+        """Ends with a line on what is wrong, and all that is missing together."""
+        if message.startswith(_MISSING):
+            rest = [each for each in message.removeprefix(_MISSING).split(", ") if each]
+            message = f"give {' and '.join([*rest, *self.missing])}"
+        message = printable(message.removeprefix("argument "))
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    def format_short_help(self) -> str:
+        """Returns the help with the :data:`COMMON` options, if there are more than a few."""
+        found = [each for each in self._actions if each.help != argparse.SUPPRESS]
+        rare = [each for each in found if not COMMON.intersection(each.option_strings)]
+        rare = [each for each in rare if each.option_strings and not each.required]
+        if len(found) <= FEW:
+            return self.format_help()
+        shown = [each.help for each in rare]
+        for each in rare:
+            each.help = argparse.SUPPRESS
+        text = self.format_help()
+        for each, what in zip(rare, shown, strict=True):
+            each.help = what
+        return f"{text}{self.prog} --help shows {len(rare)} more options\n"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(each) for each in action.choices]
+            text = f"must be one of {', '.join(known)}, got {value!r}{near(str(value), known)}"
+            raise argparse.ArgumentError(action, text)
+
+
+class _MainParser(_Parser):
+    """Knows the commands in groups, which argparse does not have."""
+
+    def format_help(self) -> str:
+        return HELP + EPILOGUE
+
+    def format_short_help(self) -> str:
+        return HELP
 
 
 class _CommandParser(_Parser):
@@ -120,7 +232,7 @@ class _CommandParser(_Parser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parses with ``parse_known_intermixed_args``, which calls this method again.
 
-        That takes the usage for one with ``%(prog)s`` in it, and some metavars have a percent sign.
+        An option that there is not is told first, then all that is missing together.
         """
         if self._is_intermixed:
             return super().parse_known_args(args, namespace)
@@ -128,12 +240,59 @@ class _CommandParser(_Parser):
             namespace = namespace or argparse.Namespace()
             at = args.index("--")
             args, namespace.after_dashes = args[:at], tuple(args[at + 1 :])
+        self._require_known(args)
+        args = [*self._words_of_file(args), *args]
+        needed = [each for each in self._actions if each.required and each.option_strings]
+        missing = [each for each in needed if not _is_given(each, args)]
+        self.missing = tuple(f"{each.option_strings[-1]} {each.metavar}" for each in missing)
         self._is_intermixed = True
-        self.usage = self.format_usage().removeprefix("usage: ").replace("%", "%%")
+        for each in missing:
+            each.required = False
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            found, others = self.parse_known_intermixed_args(args, namespace)
         finally:
-            self._is_intermixed, self.usage = False, None
+            self._is_intermixed = False
+            for each in missing:
+                each.required = True
+        if missing:
+            self.error(_MISSING)
+        if others:
+            dashes = (
+                "" if self.get_default("after_dashes") is None else "; write -- before a command"
+            )
+            self.error(f"there is one argument too many: {others[0]!r}{dashes}")
+        return found, others
+
+    def _words_of_file(self, words: Sequence[str]) -> list[str]:
+        """Returns the options that ``words`` do not give and a file sets."""
+        given = {each.dest for each in self._actions if _is_given(each, words)}
+        flags = [
+            flag for flag, each in self._option_string_actions.items() if each.dest not in given
+        ]
+        return default_words(flags, IN_FILES)
+
+    def _require_known(self, words: Sequence[str]) -> None:
+        """Ends for an option that there is not, with one that is like it."""
+        known = self._option_string_actions
+        for word in words:
+            flag = word.partition("=")[0]
+            if flag.startswith("--") and flag not in ("--", *known):
+                shown = [name for name in known if known[name].help != argparse.SUPPRESS]
+                alike = near(flag.replace("_", "-"), [name for name in shown if len(name) > 2])
+                self.error(f"there is no option {flag}{alike}")
+
+
+_MISSING = "the following arguments are required: "
+"""How argparse begins what it says of missing arguments."""
+
+
+def _is_given(option: argparse.Action, words: Sequence[str]) -> bool:
+    """Whether ``words`` have an option in one of the ways that argparse reads."""
+    short = tuple(name for name in option.option_strings if not name.startswith("--"))
+    return any(
+        word.partition("=")[0] in option.option_strings or (short and word.startswith(short))
+        for word in words
+    )
 
 
 def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -141,19 +300,37 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
 
     Only the command that the first of ``words`` names is there, all if it names none.
     """
-    parser: argparse.ArgumentParser = _Parser(
-        prog="placer",
-        description=DESCRIPTION,
-        epilog=EPILOGUE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"placer {__version__}")
+    parser: argparse.ArgumentParser = _MainParser(prog="placer")
+    version = f"placer {__version__}"
+    parser.add_argument("-V", "--version", action="version", version=version)
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_CommandParser)
-    asked = [word for word in words[:1] if word in EXAMPLES] or EXAMPLES
+    first = words[0] if words else ""
+    if words and first not in (*EXAMPLES, *parser._option_string_actions):
+        what = "option" if first.startswith("-") else "command"
+        parser.error(f"there is no {what} {first!r}{near(first, list(EXAMPLES))}")
+    asked = [word for word in words[:1] if word in EXAMPLES] or ([] if words else EXAMPLES)
     for name in dict.fromkeys(_MODULE_OF.get(name, name) for name in asked):
         import_module(f"placer.commands.{name}").add_command(commands)
     for name, command in commands.choices.items():
         command.formatter_class = HelpFormatter
+        command.usage = command.usage or _usage(name, command)
         lines = ["examples:", *(f"  {line}" for line in EXAMPLES[name])]
         command.epilog = "\n".join([*lines, "", "exit codes: see placer --help"])
     return parser
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Returns what a command line asks for; ``help COMMAND`` is ``COMMAND --help``."""
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    return build_parser(words).parse_args(words)
+
+
+def _usage(name: str, command: argparse.ArgumentParser) -> str:
+    """Returns the usage of a command, with what it needs."""
+    needed = [each for each in command._actions if each.required and each.option_strings]
+    words = [f"{each.option_strings[0]} {each.metavar}" for each in needed]
+    for each in command._get_positional_actions():
+        metavar = f"{each.metavar}" + ("..." if each.nargs == "+" else "")
+        words.append(metavar if each.required else f"[{metavar}]")
+    return " ".join(["placer", name, "[OPTIONS]", *words])

@@ -20,26 +20,24 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "place",
-        help="solve and write the plan",
-        description="Find the placement with the least transfer under the memory caps.  The "
-        "summary goes to stdout (with --format json, the plan itself), the plan to -o; an "
-        "infeasible problem writes a plan too, which says why.",
+        description="Find the placement that sends least within the memory limits.  The summary "
+        "goes to stdout (with --format json, the plan itself), the plan to -o.  If nothing fits, "
+        "the plan explains why.",
     )
-    options.add_model_options(parser)
     options.add_device_options(parser, required=True)
     options.add_search_options(parser)
-    options.add(parser, "--order")
-    options.add(parser, "--fit")
-    options.add(parser, "--max-slowdown")
-    options.add(parser, "--split-tables", type=option_values.splits, default="never")
-    options.add(parser, "--optimised", help=argparse.SUPPRESS)
+    group = parser.add_argument_group("saving memory")
+    options.add(group, "--order", "--fit", "--max-slowdown")
+    options.add(group, "--split-tables", type=option_values.splits, default="never")
+    options.add_old_name(parser, "--optimised", "optimised", action="store_true")
     options.add_strategy_options(parser)
     options.add_gate_options(parser)
     options.add_output_options(
         parser,
-        "write the plan here (without it, only stdout shows it)",
+        "Write the plan here [default: print its summary only]",
         formats=options.PAGE_FORMATS,
     )
+    options.add_model_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -61,10 +59,10 @@ def run(arguments: argparse.Namespace) -> None:
         )
     if arguments.fit is not None and not arguments.fit.strip():
         raise UsageError("--fit is empty; give some of release, order, recompute, swap, or auto")
-    if arguments.optimised:
+    if hasattr(arguments, "optimised"):
         raise UsageError(
-            "place --optimised is gone: placer verify MODEL PLAN --memory runs the placed program "
-            "with TensorFlow's graph optimisation on simulated GPUs"
+            "place --optimised was removed: placer verify MODEL PLAN --memory runs the placed "
+            "program with TensorFlow's graph optimization on simulated GPUs"
         )
     start_ahead()  # what follows takes a while to load, while the reading process starts
     from dataclasses import replace
@@ -105,8 +103,8 @@ def require_placement(plan: Plan) -> None:
     if plan.placement and not plan.fits:
         over = [row.message for row in plan.warnings if row.code == "peak_over_cap"]
         raise NoSolutionError(
-            f"no placement within the caps was found, and none is proven impossible: in the best "
-            f"one {'; '.join(over)}; the plan says which caps would do"
+            f"no placement within the memory limits was found, and none is proven impossible: in "
+            f"the best one {'; '.join(over)}; the plan lists limits that would do"
         )
     if not plan.placement:
         raise NoSolutionError(

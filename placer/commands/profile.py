@@ -23,37 +23,34 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _add_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "profile",
-        help="run the model here, or read a trace, and write measured op times, for --costs",
-        description="Run the flat graph of MODEL on this machine's CPU, with made-up inputs and "
+        description="Run the flat graph of MODEL on this machine's CPU, with generated inputs and "
         "weights, and write how long each op took (the median of the steps).  report and place "
         "take the file with --costs; calibrate makes a device description of it.  With --trace "
-        "nothing runs: the times are those of a trace of TensorFlow's profiler, on whatever "
-        "devices it was made, and the memory that it shows is put beside the predicted peak.",
+        "nothing runs: the times come from a trace of TensorFlow's profiler, and its memory is "
+        "shown beside the predicted peak.",
     )
-    options.add_model_options(parser, costs=False)
-    group = parser.add_argument_group("the run")
+    group = parser.add_argument_group("run")
     options.add(group, "--steps", type=option_values.positive)
     options.add(group, "--threads", type=option_values.positive)
     options.add(group, "--onednn")
-    options.add_time_limit(group, 600.0, "of all steps (600)")
-    group = parser.add_argument_group("a run elsewhere")
-    options.add(group, "--trace")
-    options.add_output_options(parser, "write the costs here", required=True)
+    options.add_time_limit(group, 600.0, "all steps")
+    options.add(parser.add_argument_group("run elsewhere"), "--trace")
+    options.add_output_options(parser, "Write the costs here", required=True)
+    options.add_model_options(parser, costs=False)
     parser.set_defaults(run=run_profile)
 
 
 def _add_calibrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "calibrate",
-        help="fit a device description to measured op times, for --devices",
-        description="Fit what this machine's CPU reaches, by kind of op, to costs files of placer "
-        "profile, and write it as a cluster.toml for --devices.  The models are read again from "
+        description="Fit the rates of this machine's CPU, by kind of op, to costs files of placer "
+        "profile, and write them as a cluster.toml for --devices.  The models are read again from "
         "where they were measured.",
     )
-    parser.add_argument("costs", nargs="+", metavar="COSTS", help="costs.json of placer profile")
-    help_text = "also measure what Keras takes for a step beside its ops, which auto counts"
+    parser.add_argument("costs", nargs="+", metavar="COSTS", help="Costs that placer profile wrote")
+    help_text = "Also measure the time that Keras adds to a step, which auto counts"
     parser.add_argument("--keras", action="store_true", help=help_text)
-    options.add_output_options(parser, "write the device description here", required=True)
+    options.add_output_options(parser, "Write the device description here", required=True)
     parser.set_defaults(run=run_calibrate)
 
 

@@ -29,7 +29,9 @@ def run(problem: RematerialisationProblem, arguments: argparse.Namespace) -> Non
     from placer.solving.solution import Status
 
     if arguments.objective or arguments.solver != "cp-sat":
-        raise UsageError(f"{arguments.problem} is no placement; leave out --objective and --solver")
+        raise UsageError(
+            f"{arguments.problem} is not a placement; leave out --objective and --solver"
+        )
     with progress(f"solving {arguments.problem}", arguments):
         found = solve_rematerialisation(problem)
     content = _describe(problem, found)

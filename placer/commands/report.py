@@ -15,17 +15,17 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "report",
-        help="what is in a model: memory, work, hotspots; with devices, where it would run",
-        description="Show what is in a model, what a step takes, and what stands in the way of "
-        "placing it.  With --devices it is placed too.  Weights are never loaded.",
+        description="Show the parameters, peak memory and hotspots of a model, and what keeps it "
+        "from being placed.  With --devices it also shows a trial placement.  Weights are never "
+        "loaded.",
     )
-    options.add_model_options(parser, sweeps=True)
     options.add_device_options(parser, required=False)
     options.add_search_options(parser)
     options.add_gate_options(parser)
     options.add_output_options(
-        parser, "write the report here instead of to stdout", formats=options.PAGE_FORMATS
+        parser, "Write the report here instead of to stdout", formats=options.PAGE_FORMATS
     )
+    options.add_model_options(parser, sweeps=True)
     parser.set_defaults(run=run)
 
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
     import placer.rendering.text.report_text  # noqa: F401
     from placer.pipeline.pipeline import report
 
-    with progress(f"analysing {arguments.model}", arguments):
+    with progress(f"analyzing {arguments.model}", arguments):
         wanted = options.all_options(arguments)
         found = report(arguments.model, arguments.devices, **wanted)
         if asked.baseline:
@@ -80,13 +80,13 @@ def _sweep(arguments: argparse.Namespace) -> None:
     if arguments.format == "html":
         raise UsageError("--format html shows one batch size; give one, or another format")
     if arguments.fail_above or arguments.fail_on or arguments.baseline:
-        raise UsageError("gates need one batch size; give one --batch-size, or no gate")
+        raise UsageError("gates require one batch size: give one --batch-size, or no gate")
     wanted = options.all_options(arguments)
     sizes = wanted.pop("batch_size")
     start_ahead()
     from placer.questions.batch_sizes import sweep
 
-    with progress(f"analysing {arguments.model} at {len(sizes)} batch sizes", arguments):
+    with progress(f"analyzing {arguments.model} at {len(sizes)} batch sizes", arguments):
         found = sweep(arguments.model, sizes, arguments.devices, **wanted)
     show(found, arguments)
 
@@ -96,7 +96,7 @@ def _require_devices(arguments: argparse.Namespace) -> None:
     flags = ("max_memory", "reserve", "pin", "pin_type", "keep_together", "fail_above", "baseline")
     for flag in flags:
         if getattr(arguments, flag) and not arguments.devices:
-            raise UsageError(f"--{flag.replace('_', '-')} needs --devices, such as 2xA100-40GB")
+            raise UsageError(f"--{flag.replace('_', '-')} requires --devices, such as 2xA100-40GB")
     for gate in {"fallback", "offload"}.intersection(arguments.fail_on):
         if not arguments.devices:
-            raise UsageError(f"--fail-on {gate} needs --devices, such as 2xA100-40GB")
+            raise UsageError(f"--fail-on {gate} requires --devices, such as 2xA100-40GB")

@@ -25,20 +25,19 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "solve",
-        help="the bare optimisation problem, no TensorFlow (researchers)",
-        description="Solve a placement problem written as placer.problem/1 JSON (see "
-        "docs/formulation.md), and print the placement with its value and bound; or, of a "
-        "placer.rematerialisation/1 file, the sequence of computations.",
+        description="Solve a placement problem in a placer.problem/1 JSON file (see "
+        "docs/formulation.md), and print the placement with its value and bound; or the sequence "
+        "of computations for a placer.rematerialisation/1 file.",
     )
-    parser.add_argument("problem", metavar="PROBLEM", help="the problem file")
-    group = parser.add_argument_group("the search")
-    options.add(group, "--objective", default=None, help="instead of the one in the file")
+    parser.add_argument("problem", metavar="PROBLEM", help="Problem file")
+    group = parser.add_argument_group("search")
+    options.add(group, "--objective", default=None, help="Replace the objective of the file")
     options.add(group, "--solver", default="cp-sat")
     options.add(group, "--seed", type=int, default=0)
-    options.add_time_limit(group, 30.0, "of the search (30)")
+    options.add_time_limit(group, 30.0, "the search")
     options.add(group, "--workers", type=option_values.count, default=0)
     options.add(group, "--work-limit", type=option_values.count)
-    options.add_output_options(parser, "write the solution here, as JSON")
+    options.add_output_options(parser, "Write the solution here, as JSON")
     parser.set_defaults(run=run)
 
 

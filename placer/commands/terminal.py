@@ -46,13 +46,22 @@ class Style(TypedDict):
 
 
 def style(*, to_file: bool = False) -> Style:
-    """``width`` and ``colour`` for rendering; no colours into files, pipes and dumb terminals,
-    or where ``NO_COLOR`` is set (https://no-color.org)."""
+    """``width`` and ``colour`` for rendering; no colours into files, pipes and dumb terminals, or
+    where ``NO_COLOR`` is set (https://no-color.org), unless ``FORCE_COLOR`` is set."""
     if to_file:
         return {"width": PIPE_WIDTH, "colour": False}
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     columns = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
-    return {"width": columns, "colour": sys.stdout.isatty() and not plain}
+    forced = bool(os.environ.get("FORCE_COLOR")) and not os.environ.get("NO_COLOR")
+    return {"width": columns, "colour": forced or (sys.stdout.isatty() and not plain)}
+
+
+def set_color(when: str) -> None:
+    """Makes ``--color`` known to this process and to those that it starts."""
+    for name in ("NO_COLOR", "FORCE_COLOR") if when != "auto" else ():
+        os.environ.pop(name, None)
+    if when != "auto":
+        os.environ["FORCE_COLOR" if when == "always" else "NO_COLOR"] = "1"
 
 
 def require_writable(arguments: argparse.Namespace) -> None:
@@ -99,7 +108,8 @@ def logs(arguments: argparse.Namespace) -> Iterator[None]:
     levels = (logging.WARNING, logging.INFO, logging.DEBUG)
     loggers = [logging.getLogger(name) for name in ("placer", "cost_models")]
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    where = "name" if arguments.verbose > 1 else "levelname"
+    handler.setFormatter(logging.Formatter(f"%({where})s: %(message)s"))
     level = logging.ERROR if arguments.quiet else levels[min(arguments.verbose, 2)]
     handler.setLevel(level)
     for logger in loggers:

@@ -14,22 +14,22 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "verify",
-        help="run once: requested and actual device, predicted and actual transfer",
         description="Run MODEL once and compare, op by op, the device asked for with the one "
         "that ran it, the predicted transfers with those TensorFlow made, and the outputs with "
-        "the unplaced program's.  Where the plan's devices are absent, logical CPU devices stand "
-        "in for them (a rehearsal), and the result says so.  With --memory the placed program is "
-        "also loaded and run ten steps on simulated GPUs limited to the plan's caps.",
+        "the unplaced program's.  Where this machine lacks the plan's devices, the program runs on "
+        "CPU devices.  With --memory the placed program is also loaded and run ten steps on "
+        "simulated GPUs with the plan's memory limits.",
     )
-    parser.add_argument("model", metavar="MODEL", help="placed model, or with PLAN any model")
-    parser.add_argument("plan", metavar="PLAN", nargs="?", help="plan.json of placer place")
-    options.add_choice_options(parser.add_argument_group("what is run"))
-    group = parser.add_argument_group("the run")
-    options.add(group, "--inputs", "--on-hardware", "--optimised", "--fallback")
+    parser.add_argument("model", metavar="MODEL", help="Placed model, or with PLAN any model")
+    parser.add_argument("plan", metavar="PLAN", nargs="?", help="Plan that placer place wrote")
+    group = parser.add_argument_group("run")
+    options.add(group, "--inputs", "--on-hardware", "--optimized", "--fallback")
+    options.add_old_name(group, "--optimised", "optimized", action="store_true")
     options.add(group, "--memory", "--cluster", "--record")
-    options.add_time_limit(group, 600.0, "of both runs, unplaced and placed (600)")
+    options.add_time_limit(group, 600.0, "both runs, unplaced and placed")
     options.add_fail_on(parser.add_argument_group("gates (exit code 7)"), ("fallback",))
-    options.add_output_options(parser, "write the result here instead of to stdout")
+    options.add_output_options(parser, "Write the result here instead of to stdout")
+    options.add_choice_options(parser.add_argument_group("model options"))
     parser.set_defaults(run=run)
 
 
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
             inputs,
             on_hardware=arguments.on_hardware,
             strict=arguments.fallback == "strict",
-            optimised=arguments.optimised,
+            optimised=arguments.optimized,
             time_limit_seconds=arguments.time_limit,
             cluster=arguments.cluster,
             memory=arguments.memory,

@@ -158,7 +158,7 @@ def _infer(
         more = "" if len(found.data_dependent) <= _SHOWN else ", ..."
         message = (
             f"the sizes of {len(found.data_dependent)} ops depend on data and are taken at their "
-            f"largest; --shape NAME:4x10 on such an op says better: {shown}{more}"
+            f"largest; --shape NAME=4x10 on such an op sets them: {shown}{more}"
         )
         warnings.append(("data_dependent_shape", message, found.data_dependent))
     return found, warnings

@@ -190,7 +190,7 @@ def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator
         if floor.bytes > workload.cluster.device(name).usable_bytes
     }
     for name, floor in floors.items():
-        message += f"; {floor.op} alone needs {format_bytes(floor.bytes)} of {name}"
+        message += f"; {floor.op} alone requires {format_bytes(floor.bytes)} on {name}"
     if fitted.step.is_cut:
         message += (
             f"; the time limit of {workload.wanted.time_limit:g} s ended the search, "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from cost_models.byte_sizes import format_bytes, parse_reserve
+from cost_models.byte_sizes import format_bytes, parse_reserve, spell_bytes
 from cost_models.clusters import parse_cluster
 from cost_models.devices import presets
 from placer.errors import PlacerError
@@ -280,7 +280,9 @@ class _Trials:
 
     def _with_caps(self, usable: Mapping[str, int], factor: float) -> Options:
         caps = self._limits(usable, factor).items()
-        return replace(self.wanted, max_memory=",".join(f"{name}={size}" for name, size in caps))
+        return replace(
+            self.wanted, max_memory=",".join(f"{n}={spell_bytes(size)}" for n, size in caps)
+        )
 
     def _limits(self, usable: Mapping[str, int], factor: float) -> dict[str, int]:
         """Returns the caps to ask for in place of those asked for, so that ``factor`` times

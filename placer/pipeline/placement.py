@@ -65,6 +65,6 @@ def with_conflict(plan: Plan, solution: Solution, deadline: float) -> Plan:
         return plan
     from placer.solving.conflicts.conflict import conflict_seconds, explain_conflict
 
-    _LOG.info("searching what is in conflict")
+    _LOG.info("searching for the conflict")
     conflict = explain_conflict(solution.unsolvable, conflict_seconds(deadline))
     return replace(plan, conflict=conflict)

@@ -80,9 +80,8 @@ def hint_warnings(graph: OpGraph, placement: Mapping[str, str]) -> Iterator[Warn
     devices = {placement[name] for name in tied}
     count = f"{len(apart):,} of {len(graph.colocation_hints):,}"
     message = (
-        f"{count} colocation hints (_class) are left out, of {len(tied):,} ops on {len(devices)} "
-        "devices that nothing else ties; --keep-colocation makes hints law (not tried), which "
-        "plan.device_function asks for"
+        f"ignored {count} colocation hints (_class), which tie {len(tied):,} ops on {len(devices)} "
+        "devices. Use --keep-colocation to follow them (not tried), as plan.device_function must"
     )
     yield "colocation_hints", message, tuple(tied)
 
@@ -93,10 +92,10 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
         card = device.card
         if card is not None and device.usable_bytes > card.usable_bytes:
             message = (
-                f"{device.name} may be filled up to {format_bytes(device.usable_bytes)}, but of a "
-                f"{device.model} TensorFlow hands out about {format_bytes(card.usable_bytes)}: "
-                f"{format_bytes(card.context_bytes)} go to the CUDA context, "
-                f"{format_bytes(card.kept_back_bytes)} are kept back"
+                f"{device.name} has a limit of {format_bytes(device.usable_bytes)}, but TensorFlow "
+                f"hands out about {format_bytes(card.usable_bytes)} of a {device.model}: the CUDA "
+                f"context takes {format_bytes(card.context_bytes)}, and it keeps back "
+                f"{format_bytes(card.kept_back_bytes)}"
             )
             yield "cap_over_card", message, ()
 
@@ -105,19 +104,19 @@ def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
     """Devices that need more than they may hand out."""
     for name in metrics.over_caps(cluster.caps):
         device, found = cluster.device(name), metrics.needs[name]
-        why = f"padding and gaps (allocator: {found.allocator})"
+        why = f"padding and fragmentation (allocator: {found.allocator})"
         message = (
             f"{device.name} requires {format_bytes(found.need.high_bytes)} with "
             f"{why if found.allocator else 'ops that run at once'}, "
             f"{format_bytes(found.need.high_bytes - device.usable_bytes)} more than its limit of "
             f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out of "
-            f"memory; --max-memory or --reserve leaves more"
+            f"memory. To leave more, lower --max-memory or raise --reserve"
         )
         parts = found.parts
         if parts and max(parts.loading_bytes, parts.later_steps_bytes) <= device.usable_bytes:
             message += (
-                f", and with TF_DISABLE_RZ_CHECK=1 (--red-zones off) the first step needs no more "
-                f"than later ones, {format_bytes(parts.later_steps_bytes)}"
+                f", and with TF_DISABLE_RZ_CHECK=1 (--red-zones off) the first step requires no "
+                f"more than later ones, {format_bytes(parts.later_steps_bytes)}"
             )
         yield "need_over_cap", message, ()
 
@@ -143,9 +142,8 @@ def _assumed_sizes(formulation: Formulation) -> Iterator[Warning_]:
         size = format_bytes(formulation.assumed[names[0]])
         count = "1 tensor" if len(names) == 1 else f"{len(names):,} tensors"
         message = (
-            f"the sizes of {count} that may be sent are not known, and taken for up to {size}: "
-            f"--shape {names[0].partition(':')[0]}:32x128 declares one, --ragged that of a ragged "
-            "input"
+            f"the sizes of {count} that may be sent are unknown, and assumed to be up to {size}. "
+            f"To set one, add --shape {names[0].partition(':')[0]}=32x128 (or --ragged)"
         )
         yield "assumed_sizes", message, tuple(names)
 
@@ -171,8 +169,8 @@ def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator
     if away > slower:
         message += f"and to send it what it works on takes {away / speed * 1e3:,.3g} ms"
     else:
-        message += "but no placement that keeps the caps and costs less was found"
-    yield "all_on_host", f"{message}; --offload never keeps ops off the host", ()
+        message += "but no placement within the limits that costs less was found"
+    yield "all_on_host", f"{message}; --offload never keeps ops off the CPU", ()
 
 
 def _assumptions(cluster: Cluster, predicted: PredictedPlacement | None) -> Iterator[Warning_]:
@@ -180,21 +178,19 @@ def _assumptions(cluster: Cluster, predicted: PredictedPlacement | None) -> Iter
     ample = [device.name for device in cluster.devices if device.is_ample]
     if ample:
         required = predicted.metrics.taken_bytes(cluster.caps) if predicted else {}
-        sizes = [
-            f"{name} ({format_bytes(required[name])})" if name in required else name
-            for name in ample
-        ]
+        sizes = [f"{format_bytes(required[name])} on {name}" for name in ample if name in required]
+        found = f": {', '.join(sizes)} required" if sizes else ""
         message = (
-            f"the devices are not this machine's, and {', '.join(sizes)} is taken to have as much "
-            f"memory as it needs: CPU:64GiB in --devices, or the cluster file, says how much it has"
+            f"Host memory is not checked{found}. To set a limit, add CPU:64GiB to --devices "
+            "or to the cluster file."
         )
         yield "assumed_host", message, ()
     if pairs := cluster.assumed_links:
         link = ASSUMED_NETWORK_LINK
         message = (
-            f"nobody said how fast the network between the machines is: {link.bandwidth / 1e9:g} "
-            f"GB/s and {link.latency * 1e6:g} us are assumed between {pairs[0][0]} and "
-            f"{pairs[0][1]} and every such pair; [network_link] in the cluster file says it"
+            f"the network between the machines is assumed to have {link.bandwidth / 1e9:g} GB/s "
+            f"and {link.latency * 1e6:g} us, as between {pairs[0][0]} and {pairs[0][1]}. To set "
+            "it, add [network_link] to the cluster file"
         )
         yield "assumed_network", message, ()
 
@@ -242,8 +238,8 @@ def left_over_warnings(extraction: Extraction) -> Iterator[Warning_]:
     taken = ", ".join(key for key, _ in extraction.outputs[:_EXAMPLES]) or "none"
     more = len(extraction.outputs) - _EXAMPLES
     message = (
-        f"nobody said which sinks are outputs: {taken}{f' and {more} more' if more > 0 else ''} "
-        f"{'is' if len(extraction.outputs) == 1 else 'are'} taken for them; the others run and are "
-        f"not fetched, which would take {cost} ({kinds}): --outputs says better"
+        f"the graph doesn't name its outputs. Assuming {taken}"
+        f"{f' and {more} more' if more > 0 else ''}. Use --outputs to choose others: {kinds} run "
+        f"and are not fetched, which would take {cost}"
     )
     yield "sinks_not_fetched", message, tuple(extraction.left_over)

@@ -121,19 +121,21 @@ def require_known_shapes(extraction: Extraction) -> None:
     if extraction.unknown_share > UNKNOWN_SHARE:
         inputs = ", ".join(item.key for item in extraction.inputs[:5])
         is_bound = extraction.bindings.get("batch_size") is not None
-        batch = "" if is_bound else "the batch with --batch-size N, "
+        batch = "" if is_bound else "the batch with --batch-size N, or "
         told = [w for w in extraction.warnings if w[0] in (OPEN, "no_inference")]
         explained = {op for code, _, ops in told if code == OPEN for op in ops}
         roots = [r for r in extraction.unknown_roots or extraction.unknown if r not in explained]
         more = "" if len(roots) <= _MOST_ROOTS else f" and {len(roots) - _MOST_ROOTS:,} more"
         lost = (
-            f"; they get lost at {', '.join(roots[:_MOST_ROOTS])}{more}; bind {batch}an input "
-            f"({inputs}) or such an op with --shape NAME:32x128"
+            f", the first at {', '.join(roots[:_MOST_ROOTS])}{more}. Set {batch}the shape of an "
+            f"input ({inputs}) or of such an op with --shape NAME=32x128"
             if roots or batch
             else ""
         )
         if any("CudnnRNN" in root for root in roots):
-            lost += "; cuDNN does not say what it keeps: leave the layers' use_cudnn at 'auto'"
+            lost += (
+                ". The size of what cuDNN keeps is unknown: leave use_cudnn of the layers at 'auto'"
+            )
         raise ShapeError(
             f"{unknown:,} of {total:,} tensors have an unknown shape{lost}"
             f"{''.join(f'; {message}' for _, message, _ in told)}"

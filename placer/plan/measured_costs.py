@@ -17,7 +17,7 @@ from placer.plan.schemas import read_kept, require_fit
 SCHEMA = "placer.costs/1"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class MeasuredCosts(Summarised):
     """The content of ``costs.json`` (see the JSON Schema): the times of one graph on one machine.
 
@@ -97,7 +97,7 @@ class MeasuredCosts(Summarised):
 
 def _refuse(constant: str) -> float:
     """No time is NaN or infinite."""
-    raise ValueError(f"{constant} is no time")
+    raise ValueError(f"{constant} is not a time")
 
 
 def _check_schema(data: Any, source: str) -> None:
@@ -105,8 +105,8 @@ def _check_schema(data: Any, source: str) -> None:
     found = data.get("schema") if isinstance(data, dict) else None
     if found != SCHEMA:
         raise UsageError(
-            f'{source} is no costs file: its "schema" is {found!r}, not "{SCHEMA}"; write one with '
-            f"placer profile"
+            f'{source} is not a costs file: its "schema" is {found!r}, not "{SCHEMA}"; write one '
+            "with placer profile"
         )
     require_fit(data, "costs", SCHEMA, source)
 

@@ -195,8 +195,8 @@ class Plan(Page):
     def from_json(cls, text: str, *, source: str = "the plan") -> Plan:
         """The plan written by :meth:`to_json`; ``source`` names it in messages.
 
-        Raises ``UsageError`` if the text is broken JSON, is no plan, has a newer schema than this
-        version reads, or does not fit ``plan.schema.json``.
+        Raises ``UsageError`` if the text is broken JSON, is not a plan, has a newer schema than
+        this version reads, or does not fit ``plan.schema.json``.
         """
         data = _parse(text, source)
         _check_schema(data, source)
@@ -249,7 +249,7 @@ class Plan(Page):
             )
         if missing:
             raise UsageError(
-                f"the placement says nothing about {len(missing):,} of the {len(known):,} ops of "
+                f"the placement lacks {len(missing):,} of the {len(known):,} ops of "
                 f"the model, the first ones {', '.join(missing[:3])}; was it made for another "
                 "model or signature?"
             )
@@ -311,9 +311,9 @@ def _parse(text: str, source: str) -> dict[str, Any]:
         place = f"line {error.lineno}, column {error.colno}"
         raise UsageError(f"{source} is broken JSON at {place}: {error.msg}") from error
     except (ValueError, RecursionError) as error:  # a number, or a nesting, beyond any plan
-        raise UsageError(f"{source} is no plan: {error}") from error
+        raise UsageError(f"{source} is not a plan: {error}") from error
     if not isinstance(data, dict) or not str(data.get("schema")).startswith("placer."):
-        raise UsageError(f'{source} is no plan: it has no "schema": "{SCHEMA}"')
+        raise UsageError(f'{source} is not a plan: it has no "schema": "{SCHEMA}"')
     return data
 
 
@@ -321,7 +321,7 @@ def _check_schema(data: Mapping[str, Any], source: str) -> None:
     """Raises ``UsageError`` unless ``data`` is a plan of this version's schema."""
     kind, _, version = str(data["schema"]).partition("/")
     if kind != "placer.plan":
-        raise UsageError(f"{source} is no plan: it is a {data['schema']} document, not {SCHEMA}")
+        raise UsageError(f"{source} is not a plan: it is a {data['schema']} document, not {SCHEMA}")
     if version != SCHEMA.partition("/")[2]:
         raise UsageError(
             f"{source} has schema {data['schema']}, written by placer "

@@ -195,11 +195,13 @@ class Options:
         if self.fit and not self.fit_means:
             raise UsageError(f"fit is {self.fit!r}; give some of {', '.join(FIT_MEANS)}, or auto")
         if self.most_slowdown is not None and not self.fit:
-            raise UsageError("max_slowdown is about what --fit does: give fit, too")
+            raise UsageError("max_slowdown (--max-slowdown) requires fit (--fit)")
         if self.fit and self.strategy:
-            raise UsageError("a step that is divided (strategy) is not rewritten: leave out fit")
+            raise UsageError(
+                "fit (--fit) rewrites a whole step, strategy (--strategy) divides it: leave out one"
+            )
         if self.fit and self.order != "free":
-            raise UsageError('fit finds an order of its own: leave out order, or give fit="order"')
+            raise UsageError("fit (--fit) chooses an order itself: leave out order (--order)")
 
 
 def read_splits(given: object) -> dict[str, int] | str:
@@ -222,8 +224,8 @@ def read_splits(given: object) -> dict[str, int] | str:
             raise ValueError(given)
     except (ValueError, TypeError) as error:
         raise UsageError(
-            f"split_tables is {given!r}; give auto, never, or variables with the number of their "
-            "parts, from 2 on, as in users=4,items=2"
+            "split_tables must be auto, never, or variables with the number of their parts, such "
+            f"as users=4,items=2, got {given!r}"
         ) from error
     return found
 

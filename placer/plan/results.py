@@ -22,7 +22,7 @@ def interactive() -> ModuleType:
 
 
 class Summarised:
-    """Gives a result :meth:`summary`."""
+    """Gives a result :meth:`summary`, which shells and notebooks show."""
 
     __slots__ = ()
 
@@ -31,9 +31,17 @@ class Summarised:
         text: str = interactive().render_result(self, "text", width=width)
         return text
 
+    def __repr__(self) -> str:
+        return self.summary()
+
     def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:
         """Prints the summary in IPython."""
         printer.text(self.summary())
+
+    def _repr_markdown_(self) -> str:
+        """Returns the summary for a notebook."""
+        text: str = interactive().render_result(self, "markdown", width=110)
+        return text
 
 
 class Drawn(Summarised):

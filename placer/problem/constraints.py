@@ -178,13 +178,13 @@ def _tied_by_control_flow(graph: OpGraph) -> Iterator[Warning_]:
     if tied:
         first = graph.ops[tied[0]]
         message = (
-            f"{first.name} ({first.op_type}) uses {handles[first.name]:,} resources in its bodies: "
-            "these, and all ops on them, share one device"
+            f"{first.name} ({first.op_type}) uses {handles[first.name]:,} resources in its bodies, "
+            "which must share one device with all ops on them"
         )
         if first.op_type in ("If", "StatelessIf", "Case", "StatelessCase"):
             message += (
-                "; if it is the update of a Keras training step, mixed_bfloat16, or compiling with "
-                "auto_scale_loss=False, does without it"
+                ". To avoid this in a Keras training step, use mixed_bfloat16 or compile with "
+                "auto_scale_loss=False"
             )
         yield "tied_by_control_flow", message, tuple(tied)
 
@@ -373,7 +373,7 @@ def _restriction(
             return Restriction(
                 devices=asked,
                 code="device_string",
-                reason=f"the graph says {op.device}",
+                reason=f"the graph's device string is {op.device}",
                 request=f"the device string {op.device!r}",
                 unasked=_unrestricted(cluster).devices,
             )

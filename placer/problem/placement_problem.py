@@ -385,7 +385,7 @@ def _check_kinds(problem: PlacementProblem) -> None:
         _require("a whole number", "a request", named)
     wrong = [edge for edge in problem.control_edges if len(edge) != 2]
     if wrong:
-        raise ValueError(f"control_edges has {wrong[0]!r}, which is no pair of ops")
+        raise ValueError(f"control_edges has {wrong[0]!r}, which is not a pair of ops")
 
 
 _KINDS = {

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, spell_bytes
 from cost_models.devices import Cluster, DeviceProperties, Link
 from placer.errors import PlacerError, UsageError
 from placer.files import write_text
@@ -92,7 +92,7 @@ class AutoRow:
         return self.step_seconds is not None and not self.over_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AutoResult(Drawn):
     """The chosen way, and why each other way was not chosen.
 
@@ -163,7 +163,7 @@ class AutoResult(Drawn):
         try:
             data = json.loads(read_kept(path, "result"))
         except ValueError as error:
-            raise UsageError(f"{source} is no result of auto: {error}") from error
+            raise UsageError(f"{source} is not a result of auto: {error}") from error
         require_fit(data, "auto", cls.SCHEMA, source)
         if "plan" not in data:
             raise UsageError(f"{source} has no plan: auto.save(path) writes a file with one")
@@ -291,7 +291,7 @@ class _Choice:
         """``row`` with a note if the way need not be built: it would not be chosen."""
         best = self.ways.to_beat
         if best < math.inf and self.aim == "memory":
-            return replace(row, note="not needed: a simpler way fits")
+            return replace(row, note="not required: a simpler strategy fits")
         if way.limit and self._is_equal(best, way.least_seconds):
             return replace(row, note=_no_faster(best, way.least_seconds, way.limit))
         if way.in_parts and self.program.undivided:
@@ -344,7 +344,7 @@ class _Choice:
         if not self._is_equal(_seconds(row), _seconds(chosen)):
             return replace(row, note=f"takes {ratio:.2f} times as long")
         told = f"{abs(1 - ratio):.0%} {'faster' if ratio < 1 else 'slower'}"
-        return replace(row, note=f"no surer to be faster ({told}), and not as simple")
+        return replace(row, note=f"within the margin ({told}) and more complex")
 
     def _inexact(self) -> str:
         """Why parts of a batch do not give what the whole gives."""
@@ -392,7 +392,9 @@ class _Choice:
                 continue  # a simpler way needs no more
             if row.over_bytes:
                 least = sum(row.over_bytes.values())
-                caps = ",".join(f"{name}={row.need_bytes[name]}" for name in row.over_bytes)
+                caps = ",".join(
+                    f"{name}={spell_bytes(row.need_bytes[name])}" for name in row.over_bytes
+                )
                 needs = ", ".join(
                     f"{format_bytes(row.need_bytes[name])} on {name}" for name in row.over_bytes
                 )
@@ -438,8 +440,8 @@ class _Choice:
         if not self._is_equal(step, seconds):
             return f"{rates}: {name} ({self._ratio(step, seconds):.2f} times as fast)"
         return (
-            f"a larger batch, for more samples a second: neither links {_LINKS:g} times as fast "
-            f"nor {rates} shorten this step, most of which goes into launches and latencies"
+            f"a larger batch, for more samples per second: launches and latencies take most of "
+            f"this step, so neither links {_LINKS:g} times as fast nor {rates} shorten it"
         )
 
     def _fastest_on(self, cluster: Cluster) -> tuple[str, float]:

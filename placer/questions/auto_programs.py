@@ -246,7 +246,7 @@ def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -
     """
     decided = [name for name in ("strategy", "fit") if getattr(wanted, name)]
     if decided:
-        raise UsageError(f"auto decides what {decided[0]} says: leave it out")
+        raise UsageError(f"auto chooses {decided[0]} itself: leave it out")
     read_cluster(devices, wanted)  # a wrong device is said before any work
     known: dict[str, Any] = {"devices": devices, "wanted": wanted}
     if not _is_keras(source):
@@ -254,11 +254,11 @@ def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -
             raise UsageError("data is a batch of a Keras model; bind others with batch_size")
         return AutoProgram(source=source, **known)
     if wanted.batch_size is None:
-        raise UsageError("how large are the batches of the model? give batch_size")
+        raise UsageError("auto requires the batch size of the model: give batch_size")
     known["name"] = source.name
     if data is None:
         known["shape_advice"] = (
-            f"; or give auto a batch of {source.name!r} as fit takes it, data=(x, y), which says "
+            f"; or give auto a batch of {source.name!r} as fit takes it, data=(x, y), which has "
             "all lengths"
         )
     from placer.extraction.reading.training_steps import batch_specs, model_specs, trace_step

@@ -168,7 +168,7 @@ class Ways:
     def _micro_batches(self, size: int) -> Way:
         return Way(
             name=MICRO_BATCHES,
-            changes="pieces of the batch in turn",
+            changes="micro-batches in turn",
             least_seconds=self.whole.step_seconds,
             limit=_ON_ONE,
             build=lambda: self._in_pieces(size),
@@ -193,8 +193,8 @@ class Ways:
                 break
             pieces *= 2
         raise NoSolutionError(
-            f"does not fit {self.fastest} in any number of pieces: what stays between them, "
-            "weights above all, is too much"
+            f"does not fit {self.fastest} in any number of micro-batches: weights and other memory "
+            "that stays between them is too much"
         )
 
     def _on_several(self, size: int, count: int) -> Iterator[Way]:
@@ -203,7 +203,7 @@ class Ways:
             yield self._divided(ALL_REDUCE, count, "replicas with their own variables")
         pieces = min(PIECES_PER_STAGE * count, size)
         if not self.latency and pieces > count:
-            way = self._divided(PIPELINE, pieces, "pieces of the batch through stages")
+            way = self._divided(PIPELINE, pieces, "micro-batches through stages")
             fewest = min(_FEWEST_PER_STAGE * count, pieces)
             yield replace(
                 way,

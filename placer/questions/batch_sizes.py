@@ -48,7 +48,7 @@ class SweepRow:
         return self.batch_size / self.step_seconds if self.step_seconds else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Sweep(Summarised):
     """The rows, and the largest batch size that fits: ``largest_fitting`` fits (``None``: none was
     found), ``smallest_failing`` is the least that was tried and does not (``None``: all that were
@@ -116,16 +116,16 @@ def sweep(
 def _require_open_batches(sizes: Sequence[int], options: Mapping[str, Any]) -> None:
     """Raises :class:`UsageError` for a shape that gives its first dimension one size for all of
     several batch sizes, so that every row would be that of the one that was bound."""
-    for flag, equals in (("shapes", "--shape {}:"), ("ragged", "--ragged {}=")):
+    for flag, equals in (("shapes", "--shape {}="), ("ragged", "--ragged {}=")):
         for name, shape in (options.get(flag) or {}).items():
             first, *rest = shape or (None,)
             if len(sizes) > 1 and isinstance(first, int):
                 option = equals.format(name)
                 others = "".join(f"x{'?' if size is None else size}" for size in rest)
                 raise UsageError(
-                    f"{option}{first}{others} says {first} for each of the batch sizes "
-                    f"{', '.join(map(str, sizes))}: write {option}{BATCH}{others}, which is the "
-                    f"size of the batch, or {option}N{others} --dim N={first} if it is always so"
+                    f"{option}{first}{others} is {first} at each of the batch sizes "
+                    f"{', '.join(map(str, sizes))}. Write {option}{BATCH}{others} to follow the "
+                    f"batch, or {option}N{others} --dim N={first} if it is always {first}"
                 )
 
 

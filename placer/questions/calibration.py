@@ -20,7 +20,7 @@ from placer.plan.results import Summarised
 from placer.prediction.costs.op_costs import estimate_costs
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Calibration(Summarised):
     """A device fitted to ``op_count`` ops of ``files`` costs files, which took ``seconds`` in all.
 
@@ -171,7 +171,9 @@ def _step(measured: MeasuredCosts) -> MeasuredStep:
     if not path:
         raise UsageError("a costs file without a model cannot be fitted to: it names no path")
     if "://" in path:
-        raise UsageError(f"{path} is on another machine, and is not fetched because a file says so")
+        raise UsageError(
+            f"{path} is on another machine: calibrate fetches no model that a file names"
+        )
     found = extract(
         path,
         tag_set=tag_set_of(model),

@@ -68,7 +68,7 @@ class ComparedPlacement:
         return self.transfer_bytes is not None and not self.over_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison(Summarised):
     """Placements of one model on the same devices; ``plan`` is what the solver found.
 

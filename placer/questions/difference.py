@@ -36,7 +36,7 @@ class Change:
         return self.after - self.before if known else None  # type: ignore[operator]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Difference(Summarised):
     """Figures, and names that are only in one of two plans or models.
 

@@ -28,8 +28,7 @@ SPILLED = "spilled"
 COLOCATED = "colocated"
 
 _ON_CPU = (
-    "with what that saves to send, this costs less under these caps than any other placement that "
-    "was found"
+    "it saves transfers: this costs less within the limits than any other placement that was found"
 )
 
 _CLOSE_NAMES = 3
@@ -53,7 +52,7 @@ class Move:
     spills: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OpExplanation(Summarised):
     """Why one op sits on ``device``.
 
@@ -82,7 +81,7 @@ class OpExplanation(Summarised):
     moves: tuple[Move, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PlanExplanation(Summarised):
     """The reasons for a placement: by device, how many ops are there for which reason (the codes of
     :class:`OpExplanation`), with their resident bytes; and for the largest transfers why their two
@@ -196,7 +195,7 @@ def _reason(
         return own.code, own.reason, ""
     if device not in allowed and constraints.spillable[group]:
         if full and set(allowed) <= set(full):
-            why = f"there is no room for it beside what is on {' and '.join(full)}"
+            why = f"{' and '.join(full)} {'have' if len(full) > 1 else 'has'} no room left for it"
             return SPILLED, why, ""
         return SPILLED, _ON_CPU, ""
     for member in constraints.groups[group].ops:
@@ -257,7 +256,9 @@ def _instead(moves: Sequence[Move]) -> str:
         elif (longer := move.step_seconds or 0.0) > 0:
             told.append(f"on {move.device} a step would take {1e3 * longer:.3g} ms longer")
         else:
-            told.append(f"alone on {move.device} it would cost no more: no better whole was found")
+            told.append(
+                f"moved to {move.device} it alone would cost no more; no better placement was found"
+            )
     return "; ".join(told)
 
 
@@ -267,8 +268,8 @@ def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> s
         if restriction.code and device not in restriction.devices:
             return f"{member}: {restriction.reason}" if len(members) > 1 else restriction.reason
     return (
-        "it has a GPU kernel, and is on a CPU only where it is pinned there, or where it has a CPU "
-        "kernel and --offload auto lets it"
+        "it has a GPU kernel: it runs on a CPU only if it is pinned there, or with --offload auto "
+        "if it has a CPU kernel"
     )
 
 

@@ -53,13 +53,13 @@ def fewest_pieces(
     :func:`placer.pipeline.pipeline.place`, but that nothing is offloaded to the host unless that is
     asked for (``offload="auto"``).  More pieces are taken to need no more memory.
 
-    Raises :class:`NoSolutionError` if even ``most`` pieces were not found to fit.
+    Raises :class:`NoSolutionError` if even ``most`` micro-batches were not found to fit.
     """
     wanted = read_options({"offload": NEVER, **options})
     return fewest_parts(
         lambda pieces: place_without_advice(build(pieces), devices, wanted),
         most,
         devices=str(devices),
-        advice="add devices, raise a limit, or allow more pieces (most=) or offloading "
+        advice="add devices, raise a limit, or allow more micro-batches (most=) or offloading "
         '(offload="auto", not tried)',
     )

@@ -44,7 +44,7 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
         raise UsageError(f"the model of the plan is not at {source}: name it with --model MODEL")
     for name in (devices, plan.request.get("costs") if "costs" not in changes else None):
         if isinstance(name, str) and os.path.exists(name) and not os.path.isfile(name):
-            raise UsageError(f"the plan names {name}, which is no file: make the plan again")
+            raise UsageError(f"the plan names {name}, which is not a file: make the plan again")
     workload = prepare(source, devices, requested_options(plan.request, **changes))
     found, known = workload.graph.fingerprint, plan.model["fingerprint"]
     if found != known:
@@ -104,7 +104,7 @@ def _differences(plan: Plan, metrics: Metrics) -> list[PlanWarning]:
     if abs(now - was) <= _TOLERANCE * was and not peaks:
         return []
     message = (
-        f"predicted again, the step takes {now:.6g} s (the plan says {was:.6g} s)"
+        f"predicted again, the step takes {now:.6g} s (in the plan: {was:.6g} s)"
         + (f" and peaks differ on {', '.join(peaks)}" if peaks else "")
         + ": the plan was made with other costs, devices or another version; figures are the "
         "plan's, pictures are predicted now"

@@ -79,8 +79,8 @@ def find_compiler() -> list[str]:
     if importlib.util.find_spec("ziglang"):
         return [sys.executable, "-P", "-m", "ziglang", "cc"]
     raise UsageError(
-        "simulated GPUs need a C compiler, and none of cc, gcc and clang is here: install one, or "
-        "pip install 'graph-placer[simulate]'"
+        "simulated GPUs require a C compiler, and none of cc, gcc and clang is here: install one, "
+        "or pip install 'graph-placer[simulate]'"
     )
 
 

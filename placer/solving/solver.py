@@ -89,7 +89,7 @@ def check_claims(problem: PlacementProblem, solution: Solution, solver: str) -> 
         return
     ops, devices = len(problem.op_names), len(problem.device_names)
     if len(device_of) != ops or not all(device in range(devices) for device in device_of):
-        raise claim(f"device_of is no list of {ops} device numbers below {devices}")
+        raise claim(f"device_of is not a list of {ops} device numbers below {devices}")
     violations = score(problem, device_of).violations
     if is_solved and violations:
         raise claim(f"its placement breaks a limit: {violations[0]}")

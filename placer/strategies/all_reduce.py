@@ -134,7 +134,7 @@ def _require_reducible(variable: Any, gradient: Any) -> None:
     if isinstance(gradient, tf.IndexedSlices):
         raise UsageError(
             f"the gradient of {name} is sparse (tf.IndexedSlices): its rows differ from replica to "
-            "replica, and an all-reduce adds up what is alike; use replicas"
+            "replica, and an all-reduce adds up equal rows; use replicas"
         )
     if gradient.dtype not in _REDUCED:
         kinds = ", ".join(dtype.name for dtype in _REDUCED)

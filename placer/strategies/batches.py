@@ -29,7 +29,7 @@ def count_examples(batch: Any) -> Any:
     if len(known) > 1:
         raise UsageError(
             f"the tensors of the batch have {' and '.join(map(str, sorted(known)))} examples; "
-            "all need the same number"
+            "all must have the same number"
         )
     if known:
         return int(known.pop())

@@ -45,9 +45,9 @@ def micro_batches(
     step runs).
     """
     if pieces < 1:
-        raise UsageError(f"a batch cannot be run in {pieces} pieces; one or more")
+        raise UsageError(f"pieces must be one or more, got {pieces}")
     if in_flight < 1:
-        raise UsageError(f"{in_flight} pieces cannot be in flight; one or more")
+        raise UsageError(f"in_flight must be one or more, got {in_flight}")
     divided = DividedStep(function, optimizer, variables, reduction, clip, outputs)
 
     return traced(in_pieces(divided, pieces, in_flight), input_signature)

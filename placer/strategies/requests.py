@@ -114,9 +114,8 @@ def read_strategy(text: str) -> StrategyRequest:
         )
     if kind not in KINDS or not (automatic or (count.isdecimal() and int(count) > 0)):
         raise UsageError(
-            f"--strategy {text}: there are micro-batches:N (or :auto), replicas:N, pipeline:N and "
-            "hybrid:N, N being how many parts the batch is run in; replicas, pipeline and hybrid "
-            "do without one"
+            f"--strategy {text}: must be micro-batches:N (or :auto), replicas:N, pipeline:N or "
+            "hybrid:N, with N parts of the batch; N may be left out"
         )
     return StrategyRequest(kind=kind, parts=None if automatic else int(count))
 
@@ -175,8 +174,8 @@ def fewest_parts(
     while not plan.fits:
         if parts == most:
             raise NoSolutionError(
-                f"{most} pieces were not found to fit {devices} either: weights, and in training "
-                f"their gradients, are there whatever the pieces; {advice}"
+                f"{most} micro-batches were not found to fit {devices} either: weights, and in "
+                f"training their gradients, do not shrink with them; {advice}"
             )
         failing, parts = parts, min(most, 2 * parts)
         plan = attempt(parts)
@@ -203,8 +202,8 @@ def hybrid_replicas(accelerators: int) -> list[int]:
     found = equal_groups(accelerators)
     if not found:
         raise UsageError(
-            "--strategy hybrid needs groups of equally many accelerators, two replicas on two each "
-            f"or more; --devices has {accelerators}: name four, or use --strategy replicas"
+            "--strategy hybrid requires groups of equally many accelerators, two replicas on two "
+            f"each or more; --devices has {accelerators}: name four, or use --strategy replicas"
         )
     return found
 
@@ -224,8 +223,8 @@ def replica_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
     if parts < 2 or parts > len(names):
         needed = f"{parts} accelerators" if parts > 1 else "two accelerators or more"
         raise UsageError(
-            f"--strategy {asked} needs {needed}, one for each replica; --devices has {len(names)}: "
-            f"name more, or use --strategy micro-batches"
+            f"--strategy {asked} requires {needed}, one for each replica; --devices has "
+            f"{len(names)}: name more, or use --strategy micro-batches"
         )
     size = len(names) // parts if asked.kind == HYBRID else 1
     return [list(names[number * size : (number + 1) * size]) for number in range(parts)]
@@ -255,8 +254,8 @@ def division_of(
         return Division(parts=parts, scope=REPLICA, devices=tuple(maps))
     if asked.kind == PIPELINE and len(accelerators) < 2:
         raise UsageError(
-            f"--strategy {asked} needs two accelerators or more, one for each stage; --devices has "
-            f"{len(accelerators)}: name more, or use --strategy micro-batches"
+            f"--strategy {asked} requires two accelerators or more, one for each stage; --devices "
+            f"has {len(accelerators)}: name more, or use --strategy micro-batches"
         )
     in_flight = len(accelerators) + 1 if asked.kind == PIPELINE else 1
     return Division(parts=parts, in_flight=in_flight) if parts > 1 else None

@@ -70,7 +70,7 @@ def why_undivided(
             shown = f"its loss is not shown to be a mean over the examples ({reason})"
             return f"{shown}: {told}" if told else ""
         except MixesExamples as reason:
-            return f"its loss is no mean over the examples: {reason}"
+            return f"its loss is not a mean over the examples: {reason}"
         except PlacerError as error:
             return str(error)
     return ""

@@ -136,7 +136,7 @@ def test_a_wrong_choice_says_what_exists(folder, capsys, argv, code, told):
     [
         (["--pin", "z*=GPU:0"], "no op of the 5 in the graph matches 'z*'"),
         (["--pin", "a=GPU:7"], "there is no device GPU:7 among GPU:0, GPU:1, CPU:0"),
-        (["--pin", "a=banana"], "'banana' is no device name; write GPU:0"),
+        (["--pin", "a=banana"], "'banana' is not a device name; write GPU:0"),
         (["--pin", "upper=GPU:0"], "TensorFlow has no GPU kernel for StringUpper on string"),
         (["--pin-type", "String*=GPU:1"], "no op that matches can run there"),
         (["--keep-together", "z*"], "no op of the 5 in the graph matches"),
@@ -144,7 +144,7 @@ def test_a_wrong_choice_says_what_exists(folder, capsys, argv, code, told):
         (["--max-memory", "GPU:0=8Gb"], "reads as bits; write GB or GiB"),
         (["--max-memory", "GPU:0=8XB"], "unknown unit 'XB'"),
         (["--max-memory", "GPU:9=8GB"], "is given for GPU:9, which is not among the devices"),
-        (["--reserve", "200%"], "leaves nothing of a cap"),
+        (["--reserve", "200%"], "leaves nothing of a limit"),
         (["-o", "good.pbtxt"], "exists already: choose another name or add --force"),
         (["-o", "nowhere/plan.json"], "the folder of nowhere/plan.json does not exist"),
     ],

@@ -56,6 +56,8 @@ COMMANDS = (
     ("solve problem.json --objective throughput",),
     ("solve problem.json --objective step-time",),
     ("devices",),
+    ("doctor",),
+    ("completion bash",),
     ("simulate --devices 1xT4 -- true",),
 )
 """Every command, in an order in which each finds the files that it needs.  What a command starts

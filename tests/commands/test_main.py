@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from plans_by_hand import MIB, device_row, infeasible_plan, small_plan, small_report
@@ -14,7 +16,7 @@ from plans_by_hand import MIB, device_row, infeasible_plan, small_plan, small_re
 import placer
 from placer import errors
 from placer.__main__ import main
-from placer.commands.parser import EXAMPLES, build_parser
+from placer.commands.parser import EXAMPLES, FEW, HELP, build_parser
 from placer.plan.plan import Plan
 from placer.plan.request import read_options
 from placer.plan.rows import PlanWarning
@@ -130,25 +132,31 @@ def test_an_error_does_not_speak_to_the_terminal(pipeline, capsys):
     ("argv", "message"),
     [
         (["place", "model"], "--devices"),
-        (["report", "model", "--format", "yaml"], "choose from 'text', 'json'"),
-        (["report", "model", "--shape", "32x128"], "write NAME:32x128"),
+        (["report", "model", "--format", "yaml"], "must be one of text, json"),
+        (["report", "model", "--shape", "32x128"], "must be NAME=32x128"),
         (["report", "m", "--shape", "a:1", "--shape", "a:2"], "--shape a is given twice"),
-        (["report", "model", "--dim", "T=long"], "write T=128"),
-        (["report", "model", "--batch-size", "-1"], "no whole number of one or more"),
-        (["place", "m", "--devices", "2xT4", "--batch-size", "0"], "number of one or more"),
-        (["report", "model", "--batch-size", "9" * 20], "more than the largest size"),
-        (["report", "model", "--dim", f"T={'9' * 20}"], "more than the largest size"),
-        (["report", "model", "-o", ""], "the name of the file is empty"),
+        (["report", "model", "--dim", "T=long"], "must be T=128"),
+        (["report", "model", "--batch-size", "-1"], "must be a positive integer, got '-1'"),
+        (["place", "m", "--devices", "2xT4", "--batch-size", "0"], "must be a positive integer"),
+        (["report", "model", "--batch-size", "9" * 20], "must be at most 9,223,372"),
+        (["report", "model", "--dim", f"T={'9' * 20}"], "must be at most 9,223,372"),
+        (["report", "model", "-o", ""], "must be the name of a file"),
         (["report", "model", "-o", "."], ". is a folder: give the name of a file"),
         (["report", "model", "--force", "-o", "."], ". is a folder: give the name of a file"),
         (["report", "model", "--force", "-o", "/dev/null"], "is a device or a pipe"),
         (["explain", "nope.json"], "cannot read the plan nope.json: No such file"),
-        (["report", "model", "--fail-on", "rain"], "known: fallback, unmodelled, unknown-shape"),
-        (["place", "model", "--devices", "2xT4", "--pin", "GPU:0"], "write 'GLOB=GPU:0'"),
-        (["place", "model", "--devices", "2xT4", "--time-limit", "0"], "seconds above zero"),
-        (["place", "model", "--devices", "2xT4", "--objective", "speed"], "'transfer'"),
-        (["report", "model", "--max-memory", "GPU:0=1GiB"], "--max-memory needs --devices"),
-        (["report", "model", "--fail-on", "fallback"], "--fail-on fallback needs --devices"),
+        (["report", "model", "--fail-on", "rain"], "one of fallback, unmodelled, unknown-shape"),
+        (["place", "model", "--devices", "2xT4", "--pin", "GPU:0"], "must be 'GLOB=GPU:0'"),
+        (
+            ["place", "model", "--devices", "2xT4", "--time-limit", "0"],
+            "positive number of seconds",
+        ),
+        (
+            ["place", "model", "--devices", "2xT4", "--objective", "speed"],
+            "must be one of transfer",
+        ),
+        (["report", "model", "--max-memory", "GPU:0=1GiB"], "--max-memory requires --devices"),
+        (["report", "model", "--fail-on", "fallback"], "--fail-on fallback requires --devices"),
         (["place", "m", "--devices", "2xT4", "--fail-above", "GPU:2=1GiB"], "GPU:0, GPU:1, CPU:0"),
         (["place", "m", "--devices", "2xT4", "--fail-above", "GPU:0"], "write GPU:0=9GiB"),
         (["place", "m", "--devices", "2xNope", "--fail-above", "GPU:0=1GiB"], "unknown device"),
@@ -167,9 +175,9 @@ def test_wrong_usage_exits_2_before_any_work(pipeline, capsys, argv, message):
     ("text", "message"),
     [
         ("{", "cannot be read as JSON"),
-        ("[1]", "is no costs file"),
-        ('{"a": 1}', "is no costs file"),
-        ('{"schema": "placer.plan/1"}', "is no costs file"),
+        ("[1]", "is not a costs file"),
+        ('{"a": 1}', "is not a costs file"),
+        ('{"schema": "placer.plan/1"}', "is not a costs file"),
         (_COSTS % '{"a": {"median_seconds": -1}}', "at ops/a/median_seconds"),
         (_COSTS % '{"a": {"median_seconds": "fast"}}', "at ops/a/median_seconds"),
         (_COSTS % '{"a": {"median_seconds": NaN}}', "cannot be read as JSON"),
@@ -284,10 +292,10 @@ def test_an_infeasible_plan_is_written_all_the_same(pipeline, tmp_path, capsys, 
     assert main(["place", "model", "--devices", "2xT4", "-o", str(path)]) == 5
     assert Plan.load(path).conflict == infeasible_plan().conflict
     out, told = capsys.readouterr()
-    assert "GPU:0 (cap 100 MiB) must hold 120 MiB: --pin 'a*=GPU:0' (2 ops, 70.0 MiB)" in out
-    assert "--max-memory GPU:0=125829120" in out
+    assert "GPU:0 (limit 100 MiB) must hold 120 MiB: --pin 'a*=GPU:0' (2 ops, 70.0 MiB)" in out
+    assert "--max-memory GPU:0=120MiB" in out
     assert told.startswith("placer: no placement fits")
-    assert "GPU:0 (cap 100 MiB) must hold 120 MiB" in told
+    assert "GPU:0 (limit 100 MiB) must hold 120 MiB" in told
 
 
 def test_the_output_of_place_is_the_plan(pipeline, tmp_path, capsys):
@@ -338,7 +346,7 @@ def test_earlier_names_still_work(pipeline, capsys):
 @pytest.mark.parametrize(
     ("gate", "message"),
     [
-        ("unmodelled", "3 ops are unmodelled: Odd"),
+        ("unmodelled", "3 ops have no cost model: Odd"),
         ("unknown-shape", "2 tensors have an unknown shape"),
         ("fallback", "5 ops do not run on the device that the graph asks for"),
         ("offload", "7.00 MiB that an accelerator could hold are offloaded to CPU:0"),
@@ -416,8 +424,77 @@ def test_every_command_helps(command, capsys):
     own."""
     assert main([command, "--help"]) == 0
     told = capsys.readouterr().out
-    assert told.startswith(f"usage: placer {command} [-h]")
+    assert told.startswith(f"usage: placer {command} [OPTIONS]")
     assert "examples:\n  placer " in told
+    assert f"\n  {command} " in HELP
+    assert main(["help", command]) == 0
+    assert capsys.readouterr().out == told
+    assert main([command, "-h"]) == 0
+    assert len(re.findall(r"^  -", capsys.readouterr().out, re.MULTILINE)) <= FEW
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("plcae", "placer: there is no command 'plcae'; did you mean place?"),
+        ("place", "placer place: give MODEL and --devices SPEC "),
+        ("place m --batch_size 3", "there is no option --batch_size; did you mean --batch-size?"),
+        ("place m --device 2xT4", "there is no option --device; did you mean --devices?"),
+        ("compare --help-me", "there is no option --help-me; did you mean --help?"),
+        ("place m --devices T4 --objective latenc", "must be one of transfer, step-time"),
+        ("place m x --devices T4", "there is one argument too many: 'x'"),
+        ("place m --devices T4 --max-memory GPU:0=8", "8 bytes? Write the unit: 8GiB or 8B"),
+        ("place m --devices T4 --reserve 8+10%", "8 bytes? Write the unit: 8GiB or 8B"),
+        ("place m --devices T4 --fail-above GPU=8", "8 bytes? Write the unit: 8GiB or 8B"),
+        ("place m --devices T4 --seed -1", "must be an integer from zero on, got '-1'"),
+    ],
+)
+def test_a_mistake_is_told_with_the_way_out(line, told, capsys):
+    """Near names, all that is missing at once, and the command whose help to read."""
+    assert main(line.split()) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_a_file_gives_defaults_which_are_printed(pipeline, tmp_path, monkeypatch, capsys):
+    """The command line comes before placer.toml, which comes before pyproject.toml; a file does
+    not allow a model anything."""
+    monkeypatch.chdir(tmp_path)
+    Path("pyproject.toml").write_text('[tool.placer]\ndevices = "2xT4"\nbatch-size = 4\n')
+    assert main(["place", "model", "--batch-size", "8", "-q"]) == 0
+    assert capsys.readouterr().err == "placer: from pyproject.toml: --devices=2xT4\n"
+    assert pipeline.calls[-1][1] == "2xT4"
+    assert pipeline.calls[-1][2]["batch_size"] == 8
+    text = 'devices = "1xT4"\nclear-devices = true\npin = {"a*" = "GPU:0"}\nfail-on = "offload"\n'
+    Path("placer.toml").write_text(text)
+    assert main(["place", "model"]) == 0
+    assert pipeline.calls[-1][1] == "1xT4"
+    assert pipeline.calls[-1][2]["pins"] == {"a*": "GPU:0"}
+    assert pipeline.calls[-1][2]["clear_devices"]
+    for wrong in ("allow-unsafe = true", "divices = '1xT4'"):
+        Path("placer.toml").write_text(wrong)
+        assert main(["place", "model", "--devices", "1xT4"]) == 2
+    assert "did you mean devices?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("when", "coloured"), [("always", True), ("never", False)])
+def test_color_is_as_asked_for(pipeline, capsys, monkeypatch, when, coloured):
+    """Also where stdout is no terminal, as in a CI log."""
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.setenv(name, "")  # the command changes both
+    assert main(["place", "model", "--devices", "2xT4", "--color", when]) == 0
+    assert ("\x1b[" in capsys.readouterr().out) == coloured
+
+
+def test_completion_knows_commands_and_options(capsys):
+    """What bash and zsh read is written from the parser itself."""
+    pytest.importorskip("shtab")
+    for shell in ("bash", "zsh"):
+        assert main(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        assert "--max-memory" in script
+        assert "--spill" not in script
 
 
 @pytest.mark.parametrize(

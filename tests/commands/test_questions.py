@@ -106,9 +106,9 @@ def test_growth_over_a_baseline_trips_the_gate(saved_model, plan_path, tmp_path,
 @pytest.mark.parametrize(
     ("gate", "told"),
     [
-        (["--fail-above", "+5%"], "needs a plan to compare with: --baseline PLAN"),
-        (["--baseline", "{plan}"], "--baseline needs one --fail-above +5%"),
-        (["--baseline", "{plan}", "--fail-above", "+x%"], "is no percentage"),
+        (["--fail-above", "+5%"], "requires a plan to compare with: --baseline PLAN"),
+        (["--baseline", "{plan}"], "--baseline requires one --fail-above +5%"),
+        (["--baseline", "{plan}", "--fail-above", "+x%"], "is not a percentage"),
         (["--baseline", "{plan}", "--fail-above=-5%"], "is below zero"),
         (["--baseline", "missing.json", "--fail-above", "+5%"], "cannot read the plan"),
     ],
@@ -126,7 +126,7 @@ def test_a_sweep_wants_no_gates(saved_model, capsys):
     """Gates are for one batch size."""
     argv = ["report", str(saved_model), "--batch-size", "1,8", "--fail-on", "unmodelled"]
     assert main(argv) == 2
-    assert "gates need one batch size" in capsys.readouterr().err
+    assert "gates require one batch size" in capsys.readouterr().err
     assert main(["report", str(saved_model), "--batch-size", "1,0"]) == 2
 
 

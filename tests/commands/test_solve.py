@@ -73,7 +73,7 @@ def test_a_baseline_answers_under_its_name(problem_file: Path) -> None:
         ('{"schema": "placer.problem/1"}', "is not a placement problem"),
         (to_json(replace(two_pairs(), capacity_bytes=("2", 2))), "'2', which is not a whole"),
         (to_json(two_pairs()).replace('"op0"', "7"), "op_names has 7, which is not text"),
-        (to_json(replace(two_pairs(), control_edges=((0,),))), "(0,), which is no pair of ops"),
+        (to_json(replace(two_pairs(), control_edges=((0,),))), "(0,), which is not a pair of ops"),
         (to_json(replace(two_pairs(), temporary_bytes=(1.5, 0, 0, 0))), "temporary_bytes has 1.5"),
         (to_json(replace(two_pairs(), seconds=((float("nan"),),))), "seconds has nan"),
         (to_json(replace(two_pairs(), spillable=(1, 1, 1, 1))), "1, which is not true or false"),
@@ -95,7 +95,7 @@ def test_infeasible_and_unsolved_have_their_exit_codes(tmp_path: Path) -> None:
     path.write_text(to_json(replace(two_pairs(), capacity_bytes=(1, 1))))
     done = solve(str(path))
     assert done.returncode == 5
-    assert "GPU:0 and CPU:0 (cap 1 B each) must hold 4 B" in done.stdout
+    assert "GPU:0 and CPU:0 (limit 1 B each) must hold 4 B" in done.stdout
     assert solve(str(path), "--solver", "m-etf").returncode == 6
     assert solve(str(tmp_path / "absent.json")).returncode == 2
     assert solve(str(path), "--solver", "absent").returncode == 2

@@ -31,7 +31,9 @@ def test_python_m_placer_is_the_same_command():
     command = [sys.executable, "-m", "placer"]
     helped = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
     assert helped.returncode == 0
-    assert all(name in helped.stdout for name in ("report", "place", "apply", "verify", "devices"))
+    assert all(
+        f"  {name} " in helped.stdout for name in ("report", "place", "apply", "verify", "devices")
+    )
     assert subprocess.run(command, capture_output=True, check=False).returncode == 2
 
 

@@ -59,7 +59,8 @@ def test_logs_go_to_stderr_as_loud_as_asked_for(capsys, quiet, verbose, shown):
         logger.info("I")
     out, told = capsys.readouterr()
     assert out == ""
-    assert told == "".join(f"placer.somewhere: {letter}\n" for letter in shown)
+    levels = {"E": "ERROR", "W": "WARNING", "I": "INFO"}
+    assert told == "".join(f"{levels[letter]}: {letter}\n" for letter in shown)
 
 
 def test_progress_shows_the_stage_and_what_is_left_of_its_time(monkeypatch, capsys):

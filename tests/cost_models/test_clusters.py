@@ -127,16 +127,16 @@ def test_the_reserve_is_per_accelerator_and_nothing_by_default():
         ("GPU:8589934592", None, None, r"too large for a device number.*8\.00GiB"),
         ("GPU:0:1GiB:2", None, None, r"too many parts"),
         ("2xGPU:0", None, None, r"a count and a number"),
-        ("0xT4", None, None, r"no device"),
+        ("0xT4", None, None, r"asks for no device"),
         ("T4,,T4", None, None, r"device is missing"),
         ("", None, None, r"device is missing"),
         ("GPU:0:1GiB,GPU:0:1GiB", None, None, r"named twice"),
         ("T4", "GPU:1=1GiB", None, r"GPU:1, which is not among the devices GPU:0, CPU:0"),
         ("T4", "GPU:0=0", None, r"GPU:0: the memory must be more than zero"),
-        ("T4", "GPU:0=-1", None, r"no size"),
+        ("T4", "GPU:0=-1", None, r"not a size"),
         ("T4", {0: -5}, None, r"negative"),
         ("T4", "8GiB", None, r"names no device"),
-        ("T4", "banana=8GiB", None, r"no device name"),
+        ("T4", "banana=8GiB", None, r"not a device name"),
         ("T4", None, "16GiB", r"leaves nothing"),
         ("T4", None, "1GiBB", r"unknown unit"),
         ("nowhere.toml", None, None, r"no cluster file nowhere\.toml"),
@@ -258,7 +258,7 @@ def test_a_network_is_not_taken_for_a_bus(tmp_path, tables, inside, between):
         ('[[device]]\nmemory = "1GiB"', r"no name"),
         ('[device]\nname = "GPU:0"', r"two brackets, \[\[device\]\]"),
         ('[[device]]\nname = "GPU:0"\nmemroy = "1GiB"', r"unknown key 'memroy'"),
-        ('[[device]]\nname = "GPU:0"\ntype = "CPU"', r"its name says GPU"),
+        ('[[device]]\nname = "GPU:0"\ntype = "CPU"', r"its name is that of a GPU"),
         ('[[device]]\nname = "GPU:0"\nmemory = 1\npeak_flops = 0', r"above zero"),
         (
             '[[device]]\nname = "GPU:0"\npeak_flops_fp16 = "fast"',
@@ -273,7 +273,7 @@ def test_a_network_is_not_taken_for_a_bus(tmp_path, tables, inside, between):
         ('[[device]]\nname = "CPU:0"\ncompute_capability = 7.5', r"a GPU's version"),
         (
             '[[device]]\nname = "CPU:0"\n[[link]]\nfrom = "CPU:0"\nto = "GPU:7"\nbandwidth = 1',
-            "no device",
+            "not a device",
         ),
         (
             '[[device]]\nname = "CPU:0"\n[[link]]\nfrom = "CPU:0"\nto = "CPU:0"',
@@ -403,7 +403,7 @@ def test_a_group_of_devices_has_one_kind_of_link_and_a_pair_may_differ(tmp_path)
     [
         ('["GPU:0"]', "two devices or more"),
         ('"GPU:0"', "two devices or more"),
-        ('["GPU:0", "GPU:7"]', "GPU:7 is no device of this file"),
+        ('["GPU:0", "GPU:7"]', "GPU:7 is not a device of this file"),
         ('["GPU:0", "/gpu:0"]', "named twice"),
     ],
 )

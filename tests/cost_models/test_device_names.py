@@ -91,8 +91,8 @@ def test_partial_names_leave_parts_open(name, parts):
     ],
 )
 def test_nonsense_is_refused(nonsense):
-    """What is no device name raises and quotes the text."""
-    with pytest.raises(ValueError, match=r"no device name"):
+    """What is not a device name raises and quotes the text."""
+    with pytest.raises(ValueError, match=r"not a device name"):
         parse(nonsense)
 
 

@@ -182,7 +182,7 @@ def test_the_memory_of_the_child_is_bounded(tmp_path, monkeypatch):
     ):
         extract(path)
     monkeypatch.setenv("PLACER_READING_MEMORY", "much")
-    with pytest.raises(UsageError, match=r"PLACER_READING_MEMORY: 'much' is no size"):
+    with pytest.raises(UsageError, match=r"PLACER_READING_MEMORY: 'much' is not a size"):
         extract(path)
 
 

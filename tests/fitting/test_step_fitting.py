@@ -54,7 +54,7 @@ def test_what_waits_for_memory_alone_cannot_hold_is_held_in_line(monkeypatch):
 
 
 def test_of_steps_that_take_as_long_the_one_with_fewer_edges_is_better():
-    """A sum of the same times in another order differs in the last digit, which is no time."""
+    """A sum of the same times in another order differs in the last digit, which is not a time."""
     edges = [("a", "b"), ("c", "d")]
     sums = 0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1
     assert sums[0] > sums[1]

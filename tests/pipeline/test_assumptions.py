@@ -50,7 +50,7 @@ def test_a_program_is_placed_without_fetching_its_gradients():
     assert plan.solver.status in ("OPTIMAL", "FEASIBLE")
     assert plan.metrics.fetch_bytes == 1024 * 64 * 4
     message = codes(plan)["sinks_not_fetched"]
-    assert "y is taken for them" in message
+    assert "Assuming y." in message
     assert "16.0 MiB (4 gradients)" in message
     named = tuple(f"layer_{number}/gradients/scores" for number in range(4))
     fetched = place(decoder(), "1xGPU:64MiB", outputs=("y", *named), time_limit=20)
@@ -91,4 +91,4 @@ def test_a_network_that_nobody_described_is_said_to_be_assumed(tmp_path, table, 
     path.write_text("".join(rows) + table)
     found = codes(place(decoder(), path, time_limit=20))
     assert ("assumed_network" in found) == assumed
-    assert not assumed or "1 GB/s and 150 us are assumed" in found["assumed_network"]
+    assert not assumed or "assumed to have 1 GB/s and 150 us" in found["assumed_network"]

@@ -254,11 +254,11 @@ def test_inference_is_told_that_there_is_nothing_to_recompute():
     ("options", "told"),
     [
         ({"fit": "recompute,shrink"}, "fit has 'shrink'"),
-        ({"max_slowdown": "30%"}, "give fit, too"),
+        ({"max_slowdown": "30%"}, "requires fit"),
         ({"fit": "auto", "max_slowdown": "much"}, "max_slowdown is 'much'"),
         ({"fit": "auto", "order": "memory"}, "leave out order"),
         ({"fit": ","}, "fit is ','; give some of"),
-        ({"fit": "auto", "strategy": "micro-batches:2"}, "leave out fit"),
+        ({"fit": "auto", "strategy": "micro-batches:2"}, "leave out one"),
     ],
 )
 def test_requests_that_make_no_sense_are_refused(options, told):

@@ -90,8 +90,8 @@ def test_the_warning_says_what_hints_tie():
     ((code, message, ops),) = hint_warnings(graph, placement)
     assert code == "colocation_hints"
     assert message == (
-        "1 of 2 colocation hints (_class) are left out, of 2 ops on 2 devices that nothing else "
-        "ties; --keep-colocation makes hints law (not tried), which plan.device_function asks for"
+        "ignored 1 of 2 colocation hints (_class), which tie 2 ops on 2 devices. Use "
+        "--keep-colocation to follow them (not tried), as plan.device_function must"
     )
     assert ops == ("a", "f")
     assert not list(hint_warnings(graph, dict.fromkeys("abcdf", "GPU:0")))

@@ -64,5 +64,5 @@ def test_numbers_of_parts_are_read_from_text_and_mappings():
     assert Options(split_tables={"users": 4, "a=b": 2}).split_tables == "users=4,a=b=2"
     assert Options(split_tables="users=4,a=b=2").splits == {"users": 4, "a=b": 2}
     for wrong in ("users", "users=1", "users=", "=3", {"users": 2.5}, 3):
-        with pytest.raises(UsageError, match="give auto, never, or variables with"):
+        with pytest.raises(UsageError, match="must be auto, never, or variables with"):
             Options(split_tables=wrong)

@@ -222,7 +222,10 @@ def test_what_only_runs_on_accelerators_is_not_spilled():
 
 @pytest.mark.parametrize(
     ("op_type", "told"),
-    [("If", "auto_scale_loss=False"), ("While", "these, and all ops on them, share one device")],
+    [
+        ("If", "auto_scale_loss=False"),
+        ("While", "which must share one device with all ops on them"),
+    ],
 )
 def test_bodies_that_use_many_variables_are_named(op_type, told):
     """A conditional update of four variables ties them, and there is a way out; with one

@@ -52,7 +52,7 @@ def test_what_fits_one_device_is_left_as_it_is(saved_model):
         assert [row.name for row in found.rows if row.step_seconds] == [AS_IT_IS]
         assert all(re.match("cannot be (clearly )?faster", r.note) for r in found.rows[1:])
         assert "It fits as it is: change nothing" in found.summary()
-        assert found.advice[0].startswith("a larger batch, for more samples a second: ")
+        assert found.advice[0].startswith("a larger batch, for more samples per second: ")
         if devices == "2xT4":
             rate = 2 * size / found.row.step_seconds
             less = "replicas do not help a batch of 1, " * (size == 1)
@@ -212,7 +212,7 @@ def test_for_memory_the_simplest_way_that_fits_is_taken(saved_model, tmp_path):
     """Though others are faster."""
     found = placer.auto(str(saved_model), cluster(tmp_path), batch_size=1024, for_="memory")
     assert found.changes_nothing
-    assert all(row.note == "not needed: a simpler way fits" for row in found.rows[1:])
+    assert all(row.note == "not required: a simpler strategy fits" for row in found.rows[1:])
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_for_memory_the_simplest_way_that_fits_is_taken(saved_model, tmp_path):
     [
         ({"for_": "speed"}, "there are throughput, latency, memory"),
         ({"margin": 1.5}, "margin"),
-        ({"strategy": "replicas"}, "auto decides"),
+        ({"strategy": "replicas"}, "auto chooses"),
         ({"batch": 3}, "no option 'batch'"),
         ({"data": 1}, "Keras model"),
     ],

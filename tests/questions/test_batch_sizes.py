@@ -111,13 +111,13 @@ def test_a_batch_size_that_binds_nothing_has_no_largest(tmp_path, counted):
     assert (counted, found.is_bound, found.largest_fitting) == ([1, 64], False, 64)
     text = found.summary(width=120)
     assert "batch size 1 binds nothing" in text
-    assert "The batch size changes nothing here" in text
+    assert "The required memory does not depend on the batch size" in text
 
 
 def test_a_bound_size_must_follow_the_batch():
     """Every row would be that of the one size: it says what to write, before anything is read."""
     for options, told in (
-        ({"shapes": {"op": (4, 20)}}, r"--shape op:4x20 says 4 for each.*--shape op:batchx20"),
+        ({"shapes": {"op": (4, 20)}}, r"--shape op=4x20 is 4 at each.*--shape op=batchx20"),
         ({"ragged": {"ids": (4, 5)}}, r"--ragged ids=batchx5.*--ragged ids=Nx5 --dim N=4"),
     ):
         with pytest.raises(UsageError, match=told):

@@ -311,7 +311,7 @@ def test_a_name_is_registered_once() -> None:
         ({"status": Status.OPTIMAL, "lower_bound": 1}, None),
         ({"value": 0}, "is worth 1, not value=0"),
         ({"device_of": None}, "gives no placement"),
-        ({"device_of": (0, 0, 1)}, "no list of 4 device numbers below 2"),
+        ({"device_of": (0, 0, 1)}, "not a list of 4 device numbers below 2"),
         ({"device_of": (0, 0, 0, 0), "value": 0}, "breaks a limit: "),
         ({"lower_bound": 2}, "lower_bound=2 is above what its placement is worth, 1"),
         ({"status": Status.OPTIMAL}, "nothing proves it: lower_bound=None"),

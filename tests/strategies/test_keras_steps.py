@@ -150,7 +150,7 @@ def test_a_loss_of_ones_own_that_is_no_mean_is_refused_before_the_first_update()
     _, x, y = keras_models.own_train_step()
     before = [weight.numpy() for weight in model.weights]
     with (
-        pytest.raises(UsageError, match="no mean over the examples"),
+        pytest.raises(UsageError, match="not a mean over the examples"),
         bound(model, (x, y), PIECES),
     ):
         model.fit(x, y, batch_size=BATCH, verbose=0)

@@ -88,14 +88,14 @@ def test_the_fewest_pieces_that_fit_are_found():
     assert plan.fits
     assert 1 < pieces < 32
     assert not placer.place(build(pieces - 1), "GPU:500KiB", **request).fits
-    with pytest.raises(NoSolutionError, match=r"whatever the pieces; .*most="):
+    with pytest.raises(NoSolutionError, match=r"do not shrink with them; .*most="):
         placer.fewest_pieces(build, "GPU:60KiB", most=4, **request)
 
 
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: placer.micro_batches(abs, 0), "cannot be run in 0 pieces"),
+        (lambda: placer.micro_batches(abs, 0), "pieces must be one or more"),
         (lambda: placer.micro_batches(abs, 3)(tf.zeros((2, 2))), "at least 3"),
         (lambda: placer.micro_batches(abs, 2, outputs="max"), "can be concat, mean, sum"),
     ],

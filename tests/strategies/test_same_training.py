@@ -145,7 +145,7 @@ def test_auto_says_why_a_batch_is_not_divided(tmp_path):
         model.compile("sgd", "mse")
         return model
 
-    for build, told in ((MIXED["contrastive"][0], "no mean over"), (fixed, "with 6 examples")):
+    for build, told in ((MIXED["contrastive"][0], "not a mean over"), (fixed, "with 6 examples")):
         auto = placer.auto(fresh(build), tmp_path / "two.toml", batch_size=BATCH, time_limit=1)
         notes = {row.name: row.note for row in auto.rows}
         assert told in notes["replicas:2"], auto.summary()

@@ -65,7 +65,7 @@ class DeviceMapping:
     def replacement(self) -> str:
         """Says on which devices the ops of a rehearsal run, and what is left idle."""
         pairs = [f"{device} on {own}" for device, own in self.stand_ins.items() if device != own]
-        text = f"all ops run on logical CPU devices ({', '.join(pairs)})"
+        text = f"all ops run on CPU devices ({', '.join(pairs)})"
         idle = [name for name in self.present if parse(name).type != "CPU"]
         return f"{text}, and {_listed(idle)} stays idle" if idle else text
 
@@ -90,7 +90,7 @@ class DeviceMapping:
 def rehearsal_mapping(devices: Iterable[str]) -> DeviceMapping:
     """Logical CPU devices for ``devices``: CPU:0 itself, then accelerators, then further CPUs.
 
-    ``ValueError`` if a name is no device name.
+    ``ValueError`` if a name is not a device name.
 
     >>> dict(rehearsal_mapping(["GPU:0", "CPU:0"]).stand_ins)
     {'CPU:0': 'CPU:0', 'GPU:0': 'CPU:1'}
@@ -142,7 +142,7 @@ def process_mapping(devices: Iterable[str], *, on_hardware: bool = False) -> Dev
     if on_hardware:
         raise UsageError(
             f"{mapping.absence}: run on a machine that has them, or leave out --on-hardware "
-            f"(on_hardware=True, missing='error') to rehearse on logical CPU devices"
+            f"(on_hardware=True, missing='error') to run on CPU devices"
         )
     return mapping
 

@@ -146,7 +146,7 @@ def gpu_count(names: Iterable[str]) -> int:
 
 def _cap(caps: Mapping[str, int], index: int) -> int:
     if f"GPU:{index}" not in caps:
-        raise UsageError(f"the plan has no memory cap for GPU:{index}: use memory='growth'")
+        raise UsageError(f"the plan has no memory limit for GPU:{index}: use memory='growth'")
     return caps[f"GPU:{index}"]
 
 

@@ -102,7 +102,7 @@ def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
             raise unknown_option(name, [*known, *ProgramChoice.__annotations__, "dims"])
     wanted = ProfileOptions(shapes=shapes, ragged=ragged, **options)
     if wanted.steps < 1 or wanted.threads < 1:
-        raise UsageError("a profile needs at least one step and one thread")
+        raise UsageError("a profile requires at least one step and one thread")
     with local_model(source, weights=False, runs=True, **access) as model:
         folder = None if access["allow_unsafe"] else model.folder
         request = os.fspath(model.path), choice, wanted, folder

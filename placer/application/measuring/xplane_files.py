@@ -106,7 +106,7 @@ def read_trace_file(path: Path, wanted: frozenset[str]) -> list[TracePlane]:
         space.ParseFromString(path.read_bytes())
     except DecodeError as error:
         raise ModelError(
-            f"{str(path)!r} is no trace of TensorFlow's profiler, or a damaged one: {error}"
+            f"{str(path)!r} is not a trace of TensorFlow's profiler, or a damaged one: {error}"
         ) from error
     planes = [_plane(plane, wanted, path) for plane in space.planes if _PLANE.match(plane.name)]
     if not any(plane.lines for plane in planes):

@@ -28,7 +28,7 @@ def place_collectives(graph_def: Any) -> None:
         if key in taken:
             raise UsageError(
                 f"{taken[key]} and {node.name} join the gradients of two replicas and are both on "
-                f"{node.device}: every replica needs a device of its own; place it without "
+                f"{node.device}: every replica requires a device of its own; place it without "
                 "--clear-devices and pins of their ops"
             )
         taken[key] = node.name

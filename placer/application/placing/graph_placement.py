@@ -37,7 +37,7 @@ def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str
     missing = [node.name for node in program.graph_def.node if node.name not in placement]
     if missing:
         raise UsageError(
-            f"the placement says nothing about {len(missing):,} of the "
+            f"the placement lacks {len(missing):,} of the "
             f"{len(program.graph_def.node):,} ops of the model, the first ones "
             f"{', '.join(missing[:3])}; was it made for another model or signature?"
         )
@@ -168,8 +168,8 @@ def check_fingerprint(program: FlatProgram, plan: Any) -> None:
     """Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it."""
     if not plan.placement:
         raise UsageError(
-            f"the plan has no placement, its status is {plan.solver.status}: plan.summary() "
-            f"says what contradicts"
+            f"the plan has no placement ({plan.solver.status}): placer explain PLAN or "
+            "plan.summary() shows why"
         )
     if plan.model.get("fingerprint", "") != program.fingerprint:
         raise UsageError(
@@ -259,7 +259,7 @@ def _differences(program: FlatProgram, plan: Any) -> Iterator[str]:
     trains = any(is_update_type(node.op) for node in nodes)
     planned_step = any(_names_update(name) for name in plan.placement)
     if planned_step and not trains:
-        yield "this is no training step (it updates no variable), the plan is of one"
+        yield "this is not a training step (it updates no variable), the plan is of one"
     elif trains and not planned_step:
         yield "this is a training step, the plan is of none"
     # what it is fed

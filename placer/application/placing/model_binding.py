@@ -275,8 +275,8 @@ class BoundModel:
                 self.step.check(self.model, data)
             if step == "train_step" != self.step.name:
                 _LOG.warning(
-                    "the plan is of no training step: ops run beside what they read, and memory is "
-                    "not what it says; ask auto once the model is compiled"
+                    "the plan was not made for a training step: ops run beside what they read, and "
+                    "memory differs from the plan. Call auto after model.compile"
                 )
             self._known[key] = self._place(step, specs, is_planned=is_planned)
             self.functions[step] = self._known[key]
@@ -480,7 +480,7 @@ def _check_model(model: Any, *, compiled: bool) -> None:
     is_compiled = getattr(model, "compiled", False) and getattr(model, "optimizer", None)
     if compiled and not is_compiled:
         name = getattr(model, "name", type(model).__name__)
-        raise UsageError(f"{name!r} is no compiled Keras 3 model: call model.compile first")
+        raise UsageError(f"{name!r} is not a compiled Keras 3 model: call model.compile first")
     if model.run_eagerly:
         raise UsageError(
             f"{model.name!r} is compiled with run_eagerly=True: eager ops have no placement; "

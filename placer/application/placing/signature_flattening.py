@@ -44,7 +44,7 @@ def flatten_function(
             return control + (bare if control else references(bare)).removeprefix(prefix)
         if bare not in arguments:
             raise ModelError(
-                f"an op inside {call.name} reads {bare}, which is no argument of the call"
+                f"an op inside {call.name} reads {bare}, which is not an argument of the call"
             )
         return control + arguments[bare]
 

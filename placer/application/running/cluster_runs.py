@@ -317,7 +317,7 @@ def serve_task(
     known = servers_of(read_addresses(addresses))
     if task not in known.get(job, {}):
         named = ", ".join(f"/job:{j}/task:{t}" for j, tasks in known.items() for t in tasks)
-        raise UsageError(f"/job:{job}/task:{task} is no task of the cluster, which has {named}")
+        raise UsageError(f"/job:{job}/task:{task} is not a task of the cluster, which has {named}")
     where = f"/job:{job}/task:{task} at {known[job][task]}"
     if not silent_tasks({job: {task: known[job][task]}}):  # a second server would share its port
         raise ClusterError(f"{where} cannot be served: a server answers there already")

@@ -60,7 +60,7 @@ def _parts(address: str) -> tuple[str, int]:
     """Host and port.  Raises :class:`UsageError` for an address without them."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise UsageError(f"{address!r} is no address of a task: write it as 10.0.0.1:2222")
+        raise UsageError(f"{address!r} is not an address of a task: write it as 10.0.0.1:2222")
     return host.strip("[]"), int(port)
 
 

@@ -48,6 +48,8 @@ def read_inputs(path: str) -> Values:
         advice = 'write one object a line, as in {"x": [1, 2], "name": "abc"}'
     try:
         return read(path)
+    except FileNotFoundError as error:
+        raise UsageError(f"--inputs {path}: there is no such file") from error
     except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError) as error:
         raise UsageError(
             f"--inputs {path}: cannot be read as {kind} ({error}); {advice}"
@@ -62,6 +64,8 @@ def _read_npz(path: str) -> dict[str, Any]:
     import numpy
 
     found: dict[str, Any] = {}
+    if not zipfile.is_zipfile(path) and Path(path).exists():
+        raise ValueError("it is not a zip archive")
     with numpy.load(path, allow_pickle=False) as arrays:
         for name in arrays.files:
             try:

@@ -105,8 +105,8 @@ class StageCutter:
             size = sum(self.sizes[handle] for handle in weights)
             if size > self.stage_bytes:
                 raise UsageError(
-                    f"{node.name} needs {size:,} bytes of weights at once and a stage may hold "
-                    f"{self.stage_bytes:,} (half of what is resident: the next stage is read "
+                    f"{node.name} requires {size:,} bytes of weights at once, and a stage may hold "
+                    f"{self.stage_bytes:,} (half of resident_bytes: the next stage is read "
                     f"meanwhile): allow at least {2 * size:,}"
                 )
             if sum(self.sizes[handle] for handle in held | weights) > self.stage_bytes:

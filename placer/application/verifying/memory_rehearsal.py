@@ -191,8 +191,8 @@ def _gpus(plan: Plan) -> list[PlannedDevice]:
     found = [row for row in plan.devices if row.type == "GPU"]
     if not found:
         raise UsageError(
-            "the plan has no GPU: memory is rehearsed on simulated GPUs, and the memory of a CPU "
-            "has no limit in TensorFlow"
+            "the plan has no GPU: memory is checked on simulated GPUs, and TensorFlow does not "
+            "limit the memory of a CPU"
         )
     return found
 

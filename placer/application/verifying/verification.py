@@ -100,7 +100,8 @@ def verify(
     if memory:
         if on_hardware:
             raise UsageError(
-                "memory is judged on simulated GPUs, which on_hardware forbids: leave out one"
+                "memory (--memory) runs on simulated GPUs, and on_hardware (--on-hardware) forbids "
+                "them: leave out one"
             )
         build_libraries()
     # a file, a graph that is written to one, or something of this process

@@ -23,8 +23,8 @@ OP_CODES = {
     "inside_control_flow": "its control-flow op was lowered to primitive ops, some of them there",
     "fused": "it ran as a part of a later op's kernel (oneDNN)",
     "replicated": "TensorFlow copies small constants to every host that reads them",
-    "removed_by_optimiser": "graph optimisation removed it, or folded it into a constant",
-    "moved_by_optimiser": "graph optimisation merged it with an op there",
+    "removed_by_optimiser": "graph optimization removed it, or folded it into a constant",
+    "moved_by_optimiser": "graph optimization merged it with an op there",
     UNEXPLAINED: "no known reason",
 }
 """Why an op did not run where it was asked to; ``colocated_with`` is followed by ``:NAME``."""

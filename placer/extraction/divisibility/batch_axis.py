@@ -163,7 +163,7 @@ class _Walk:
                 break
             states = joined
         if isinstance(self.body(op, twin, "cond", 0, states)[0], Examples | Total):
-            raise MixesExamples("ends when some example says so")
+            raise MixesExamples("ends at a value of some example")
         self.at = op
         return states
 

@@ -110,7 +110,7 @@ def _found(op: BatchOp) -> list[State]:
     if rule is None:
         drawn = "Random" in op_type or op_type.startswith("Stateless")
         raise Undecided(
-            "draws random numbers, of which parts would draw others"
+            "draws random numbers, which would differ in the parts"
             if drawn
             else "is not known to treat the examples apart"
         )

@@ -100,7 +100,7 @@ def _hdf5_config(path: Path) -> str | None:
     with h5py.File(path, "r") as file:
         found = file.attrs.get("model_config")
     if not isinstance(found, str | bytes | None):
-        raise ValueError(f"its model_config is no text, but a {type(found).__name__}")
+        raise ValueError(f"its model_config is not a text, but a {type(found).__name__}")
     return found.decode() if isinstance(found, bytes) else found
 
 

@@ -182,7 +182,7 @@ def _reason(request: Request, outcome: Outcome) -> str:
 def memory_limit(size_bytes: int) -> int:
     """Bytes that reading a file of this size may take beside what importing TensorFlow takes.
 
-    Raises :class:`UsageError` if :data:`MEMORY_VARIABLE` is no size.
+    Raises :class:`UsageError` if :data:`MEMORY_VARIABLE` is not a size.
     """
     given = os.environ.get(MEMORY_VARIABLE)
     if given:

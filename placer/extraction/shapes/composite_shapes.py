@@ -99,8 +99,8 @@ def _sizes(
     rows = rows if asked[0] is None else asked[0]
     if rows is None or len(lengths) < levels:
         raise UsageError(
-            f"--ragged {name}={given} leaves a size open: only that of the rows may be ?, which "
-            f"--batch-size then says"
+            f"--ragged {name}={given} leaves a size open: only that of the rows may be ?, and then "
+            f"--batch-size sets it"
         )
     if declared is not None and rows != declared:
         raise UsageError(f"--ragged {name}={given} gives {rows} rows, the model has {declared}")
@@ -167,8 +167,8 @@ def _assumption(
         return "ragged_size", message, keys
     levels = sum(part.role == "row_splits" for _, part in parts) if part.is_ragged else 1
     message = (
-        f"{name} is {kind}: the batch says that it has {_rows(rows)} ({sizes}), not how many "
-        f"{unit} a row has; say it with {example(part, levels)}"
+        f"{name} is {kind} with {_rows(rows)} ({sizes}); how many {unit} a row has is unknown. Set "
+        f"it with {example(part, levels)}"
     )
     return OPEN, message, keys
 

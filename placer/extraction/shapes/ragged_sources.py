@@ -142,8 +142,8 @@ def bind_sources(
         if not called:
             there = ", ".join([*known, *dict.fromkeys(source.name for source in sources)])
             raise UsageError(
-                f"--ragged names {name!r}, which is no ragged or sparse input, parsed feature or "
-                f"split text (there are: {there or 'none'})"
+                f"--ragged names {name!r}, which is not a ragged or sparse input, parsed feature "
+                f"or split text (there are: {there or 'none'})"
             )
         given = "x".join("?" if size is None else str(size) for size in sizes)
         length = sizes[-1]
@@ -197,6 +197,7 @@ def open_sources(
             kind = {RAGGED: "a ragged feature", SPARSE: "a sparse feature"}.get(source.kind)
             message = (
                 f"{source.name} is {kind or 'text that is split'}: how many {source.unit} a row "
-                f"has only the data says; say it with {source.example}, ? for the rows of the batch"
+                f"has depends on the data. Set it with {source.example} (?: as many rows as the "
+                f"batch)"
             )
             yield OPEN, message, (source.op,)

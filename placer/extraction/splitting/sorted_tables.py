@@ -23,7 +23,7 @@ def read_table(file: Path) -> Iterator[tuple[bytes, bytes]]:
     try:
         content = file.read_bytes()
         if struct.unpack("<Q", content[-8:])[0] != _MAGIC:
-            raise ModelError(f"{file} is no index of a checkpoint")
+            raise ModelError(f"{file} is not an index of a checkpoint")
         footer = content[-_FOOTER_BYTES:]
         _, at = _handle(footer, 0)
         (offset, size), _ = _handle(footer, at)

@@ -58,7 +58,7 @@ def dot(step: PredictedStep, most_nodes: int) -> str:
         import pydot
     except ImportError as error:
         raise UsageError(
-            "--to dot needs pydot, which is not installed: pip install 'graph-placer[dot]', or "
+            "--to dot requires pydot, which is not installed: pip install 'graph-placer[dot]', or "
             "write --to graphml"
         ) from error
     collapsed, colours = collapse(step, most_nodes), device_colours(step)

@@ -12,7 +12,7 @@ from placer.rendering.text.conflict_text import conflict_reason
 _STATUS_WORDS = {
     "OPTIMAL": "proven best",
     "FEASIBLE": "found, not proven best",
-    "INFEASIBLE": "proven impossible: nothing fits these caps and pins",
+    "INFEASIBLE": "proven impossible: nothing fits these limits and pins",
     "UNKNOWN": "none found in time, and none proven impossible",
 }
 
@@ -42,7 +42,7 @@ def status_words(plan: Plan) -> str:
     solver = plan.solver
     is_assumed = any(row.code == "assumed_sizes" for row in plan.warnings)
     if solver.status == "FEASIBLE" and is_assumed and solver.relative_gap == 0.0:
-        return "best of what is assumed"
+        return "best under the assumptions"
     return _STATUS_WORDS[solver.status]
 
 

@@ -25,7 +25,7 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
     blocks: list[RenderableType] = [
         answer_line(verdict(found)),
         model_title(found.name or found.model["path"], note, width),
-        Facts("Ways", [(row.name, _told(row, found)) for row in found.rows]),
+        Facts("Strategies", [(row.name, _told(row, found)) for row in found.rows]),
     ]
     if found.advice:
         blocks.append(
@@ -47,7 +47,7 @@ def verdict(found: AutoResult) -> str:
     """Returns the choice and its gain in a sentence."""
     row = found.row
     if row is None:
-        return "Nothing that was built fits."
+        return "No strategy that was built fits."
     figures = _speed(row)
     if found.changes_nothing:
         xla = "; without XLA: compile(jit_compile=False)" if found.name else ""

@@ -76,7 +76,7 @@ def _answer(found: Comparison) -> str:
         return f"{ours.name} {own}; none of the {len(others)} others fits."
     best = min(fitting, key=lambda row: getattr(row, key))
     return (
-        f"{ours.name} {own}; of the {len(others)} others {len(fitting)} fit, the best of which, "
+        f"{ours.name} {own}; of the {len(others)} others {len(fitting)} fit, and the best, "
         f"{best.name}, {words.format(render(getattr(best, key)))}."
     )
 

@@ -51,9 +51,9 @@ def conflict_reason(conflict: Conflict) -> str:
     reasons = {
         OVERFULL: f"{names} must hold {needed} and can hold {usable}",
         UNDIVIDABLE: f"{names} would have room for {needed}, but not in any division",
-        TOO_LARGE: f"{_named(conflict)} must be on one device and takes {needed}; no device that "
-        f"it may use can hold more than {usable}",
-        CONTRADICTION: f"{_named(conflict)} may run nowhere",
+        TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device, and none that it may use "
+        f"has more than {usable}",
+        CONTRADICTION: f"no device may run {_named(conflict)}",
     }
     return printable(reasons.get(conflict.reason or "", "the requests contradict each other"))
 
@@ -77,16 +77,17 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
     reason is known."""
     devices, (needed, usable) = _devices(conflict), _sizes(conflict)
     held, because = _joined(_parts(conflict)), _because(conflict)
+    held = f": {held}" if held else ""
     sentences = {
-        OVERFULL: f"{devices} must hold {needed}: {held}.",
-        UNDIVIDABLE: f"{devices} would have room for {needed}, but not in any division: {held}.",
-        TOO_LARGE: f"{_named(conflict)} must be on one device and takes {needed}; {devices} can "
-        f"hold {usable} at most{because}.",
-        CONTRADICTION: f"{_named(conflict)} may run nowhere{because}.",
+        OVERFULL: f"{devices} must hold {needed}{held}.",
+        UNDIVIDABLE: f"{devices} would have room for {needed}, but not in any division{held}.",
+        TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device; {devices} can hold "
+        f"{usable} at most{because}.",
+        CONTRADICTION: f"No device may run {_named(conflict)}{because}.",
     }
     if conflict.reason not in sentences:
         return [*map(_row, conflict.caps), *map(_row, (*conflict.pins, *conflict.groups))]
-    unproven = "Less may be in conflict: this was not proven the smallest set in time."
+    unproven = "The conflict may be smaller: the time was not enough to prove it."
     return [sentences[conflict.reason], *([] if conflict.is_smallest else [unproven])]
 
 
@@ -96,16 +97,16 @@ def _devices(conflict: Conflict) -> str:
     names = [printable(name) for name in conflict.devices or ()]
     sizes = [caps.get(name, "") for name in conflict.devices or ()]
     if len(names) > 1 and len(set(sizes)) == 1 and sizes[0]:
-        return f"{_joined(names)} (cap {sizes[0]} each)"
+        return f"{_joined(names)} (limit {sizes[0]} each)"
     pairs = zip(names, sizes, strict=True)
-    return _joined([f"{name} (cap {size})" if size else name for name, size in pairs])
+    return _joined([f"{name} (limit {size})" if size else name for name, size in pairs])
 
 
 def _parts(conflict: Conflict) -> list[str]:
     """Returns the amounts that have to be held, by who says so."""
     parts = [*_pins(conflict), *_groups(conflict)]
     if other := conflict.other_bytes:
-        what = "what may go nowhere else" if parts else "all that may go nowhere else"
+        what = "other ops that have no other device" if parts else "ops that have no other device"
         parts.append(f"{what} ({format_bytes(other)})")
     return parts
 

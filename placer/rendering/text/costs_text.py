@@ -41,7 +41,7 @@ def _run(costs: MeasuredCosts) -> list[tuple[str, RenderableType]]:
         f"{format_count(settings['steps'], 'step')} on "
         f"{costs.machine.get('processor') or 'this machine'}, "
         f"{format_count(settings['intra_op_threads'], 'thread')}, one op at a time, "
-        f"oneDNN {'on' if settings['onednn'] else 'off'}, graph optimisation off"
+        f"oneDNN {'on' if settings['onednn'] else 'off'}, graph optimization off"
     )
     step = f"{median} median, {least} at the least, {processor} of processor time"
     return [("run", Text(run)), ("step", Text(step))]
@@ -81,8 +81,8 @@ def _memory(costs: MeasuredCosts, width: int) -> list[RenderableType]:
         low, high = (format_bytes(predicted[f"{key}_bytes"]) for key in ("low", "high"))
         held, expected = (format_bytes(predicted[f"{k}_bytes"]) for k in ("resident", "expected"))
         note = (
-            f"Predicted for all of it on one device: {expected} at the peak ({low} to {high}), of "
-            f"which {held} stays between steps. Before: in use when the window began."
+            f"Predicted for everything on one device: {expected} at the peak ({low} to {high}), "
+            f"{held} of it between steps. Before: in use when the window began."
         )
         blocks.append(Text(note, style="dim"))
     return blocks

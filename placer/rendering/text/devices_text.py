@@ -28,8 +28,8 @@ def render_devices(
         Facts("Host", [("memory", format_bytes(local.host_memory_bytes))]),
         Title(
             "Models for --devices",
-            "their cap is what is usable: the memory without the CUDA context and without what "
-            "TensorFlow keeps back; dense rates; a plain GPU needs a cap: GPU:8GiB",
+            "the limit is the usable memory: without the CUDA context and what TensorFlow keeps "
+            "back; dense rates; a plain GPU requires a limit: GPU:8GiB",
         ),
         _preset_table(presets, width),
     ]

@@ -78,7 +78,9 @@ def difference_csv(found: Difference) -> str:
 def _answer(found: Difference) -> str:
     """Returns the differences that matter most, in a sentence."""
     if found.is_empty:
-        return "Nothing differs."
+        return (
+            "Nothing differs." if found.same_graph else "The graphs differ, their figures do not."
+        )
     changes = {change.name: change for change in found.figures}
     told = [f"the {what} differ" + "s" * (what == "batch") for what, _, _ in found.asked]
     if (step := changes.get("step_seconds")) and step.difference:

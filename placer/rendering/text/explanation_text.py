@@ -92,8 +92,8 @@ def conflict_blocks(
         return blocks
     rows = [(fix.kind, Text(fix_line(fix.row))) for fix in fixes]
     if not rows:
-        rows = [("none", Text("no change of one thing was found to be enough"))]
-    return [*blocks, Facts("Any one of these was tried, and has a placement", list(rows))]
+        rows = [("none", Text("no single change makes it fit"))]
+    return [*blocks, Facts("Each of these changes makes it fit (tried)", list(rows))]
 
 
 def _allowed(found: OpExplanation) -> str:
@@ -101,7 +101,7 @@ def _allowed(found: OpExplanation) -> str:
     cpus = [found.device] if found.code == "spilled" else []
     cpus += [move.device for move in found.moves if move.spills]
     offloaded = f"; offloaded: {', '.join(cpus)}" if cpus else ""
-    return (", ".join(found.allowed) or "nowhere: its group contradicts itself") + offloaded
+    return (", ".join(found.allowed) or "none: its group contradicts itself") + offloaded
 
 
 def _because(found: OpExplanation, width: int) -> Text:
@@ -130,8 +130,8 @@ def _left_out(found: OpExplanation, width: int) -> str:
     others = found.hints_left_out
     more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
     return (
-        f"the hint (_class) that ties it to {shorten(others[0], width // 2)}{more} elsewhere; "
-        "--keep-colocation makes hints law"
+        f"the colocation hint (_class) that ties it to {shorten(others[0], width // 2)}{more} "
+        "elsewhere; --keep-colocation keeps them"
     )
 
 

@@ -112,7 +112,7 @@ class Rows:
             cells = (name, *row[1:count])
             grid.add_row(*(self._cell(number, index, cell) for index, cell in enumerate(cells)))
         hidden = [header for header in self.headers[count:] if header]
-        left_out = f"(not shown for want of width: {', '.join(hidden)})" if hidden else ""
+        left_out = f"(hidden: {', '.join(hidden)}; a wider terminal shows all)" if hidden else ""
         lines = [Text(line, style="dim") for line in (self.rest, left_out) if line]
         return Group(grid, *lines) if lines else grid
 

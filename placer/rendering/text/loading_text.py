@@ -63,7 +63,7 @@ def _restored(facts: LoadingFacts, signature: str) -> str:
 def need_lines(plan: Plan, width: int) -> list[Text]:
     """Returns what loading, the first step and later steps need on each GPU."""
     return [
-        Text(f"{device.name} needs {need_parts_text(device.needs, device.red_zones)}" + peak)
+        Text(f"{device.name} requires: {need_parts_text(device.needs, device.red_zones)}" + peak)
         for device in plan.devices
         if device.needs and device.need_bytes
         for peak in [

@@ -40,17 +40,17 @@ FORMAT_WORDS = {
 }
 
 CUT = (
-    "a part of the search was ended by the clock: another run may find another placement "
-    "(--work-limit: the same)"
+    "time limit reached; a longer search may find a better placement. For repeatable results use "
+    "--work-limit"
 )
 """Note on an answer that the clock had a say in."""
 
-_OTHER_TIES = "of placements that are as good, another run may find another"
+_OTHER_TIES = "another run may find a placement that is as good"
 """Note on one that is proven best."""
 
 _REQUIRED = (
-    "Required: the least limit under which TensorFlow's allocator serves every order of the step, "
-    "padding and fragmentation included. Peak: its tensors alone"
+    "Required: the memory limit that TensorFlow's allocator requires in every execution order, "
+    "with padding and fragmentation. Peak: most bytes of tensors live at once"
 )
 
 NOTES = ("assumed_host",)
@@ -131,7 +131,7 @@ def _quality(plan: Plan) -> RenderableType:
     if plan.placement:
         rows += [
             (cost_label(solver), quality_text(solver)),
-            *([("of which", parts)] if (parts := cost_text(metrics)) else []),
+            *([("that is", parts)] if (parts := cost_text(metrics)) else []),
             ("transfers", _transfer_totals(plan)),
             ("step", _step_line(metrics)),
         ]
@@ -265,7 +265,7 @@ def _devices(plan: Plan, width: int) -> RenderableType:
 
 def _peaks(plan: Plan) -> Text:
     on_gpu = any(device.type != "CPU" for device in plan.devices)
-    return Text(_REQUIRED + ("; not validated on GPU." if on_gpu else "."), style="dim")
+    return Text(_REQUIRED + (". Not validated on GPUs." if on_gpu else "."), style="dim")
 
 
 def _transfers(plan: Plan, width: int) -> RenderableType:
@@ -292,7 +292,9 @@ def _largest_first(row: PlannedTransfer) -> tuple[int, str, str]:
 
 
 def _unmodelled(unmodelled: Mapping[str, int]) -> RenderableType:
-    return Facts("Unmodelled (only their bytes are counted)", [("op types", counted(unmodelled))])
+    return Facts(
+        "Without a cost model (only their bytes count)", [("op types", counted(unmodelled))]
+    )
 
 
 def counted(counts: Mapping[str, int], limit: int = 8) -> str:

@@ -99,7 +99,7 @@ def _model_line(model: ModelFacts) -> str:
 
 
 def _model_rows(model: ModelFacts, width: int) -> list[tuple[str, RenderableType]]:
-    ops = f"{model.op_count:,} reached of {model.file_op_count:,} in the file"
+    ops = f"{model.op_count:,} of {model.file_op_count:,} in the file are used"
     ops += f"; {format_count(model.op_type_count, 'op type')}"
     if model.function_count:
         ops += f", {format_count(model.function_count, 'body', 'bodies')} of loops and branches"
@@ -120,10 +120,11 @@ def _output_line(model: ModelFacts, width: int) -> str:
 
 
 def _left_over_lines(model: ModelFacts, width: int) -> Text:
-    """Sinks that are taken for no outputs by rule, by reason, and what fetching them would take."""
+    """Unconsumed outputs that are not fetched, by reason, and what fetching them would take."""
     count = sum(row.count for row in model.left_over)
     lines = [
-        f"{count:,} of {count + len(model.outputs):,} sinks, which only run; --outputs says better"
+        f"{count:,} of {count + len(model.outputs):,} unconsumed outputs run and are not fetched; "
+        "choose others with --outputs"
     ]
     for row in model.left_over:
         size = "" if row.bytes is None else f", {format_bytes(row.bytes)}"
@@ -151,7 +152,7 @@ def _input_lines(inputs: Sequence[InputFacts]) -> list[str]:
     lines = []
     for item in inputs[:_INPUT_ROWS]:
         declared, bound = format_shape(item.declared_shape), format_shape(item.bound_shape)
-        shape = declared if declared == bound else f"{declared} bound to {bound}"
+        shape = declared if declared == bound else f"{declared} set to {bound}"
         part = f", {item.part} of {item.of}" if item.part else ""
         lines.append(f"{item.key} {item.dtype} {shape}{part}")
     if len(inputs) > _INPUT_ROWS:
@@ -162,13 +163,13 @@ def _input_lines(inputs: Sequence[InputFacts]) -> list[str]:
 def _batch_line(model: ModelFacts) -> RenderableType:
     """Returns a line on the batch size, and on what stays open."""
     still, ways = open_inputs(model)
-    bound = f"bound to {model.batch_size} (--batch-size)" if model.batch_size is not None else ""
+    bound = f"set to {model.batch_size} (--batch-size)" if model.batch_size is not None else ""
     if still and bound:
         return Text(f"{bound}; {still} still open: {ways}", style="yellow")
     if still:
-        return Text(f"not bound: {still} of unknown size; give {ways}", style="yellow")
+        return Text(f"not set: {still} of unknown size; give {ways}", style="yellow")
     given = any(item.bound_shape != item.declared_shape for item in model.inputs)
-    fixed = "bound by --shape and --ragged" if given else "fixed by the shapes in the file"
+    fixed = "set by --shape and --ragged" if given else "fixed by the shapes in the file"
     return bound or (fixed if model.inputs else "the model has no inputs")
 
 
@@ -177,7 +178,7 @@ def open_inputs(model: ModelFacts) -> tuple[str, str]:
     still = [item for item in model.inputs if not is_known(item.bound_shape)]
     ways = [] if model.batch_size is not None else ["--batch-size N"]
     ways += [_sizes_of(model, item.of) for item in still if item.part][:1]
-    ways += ["--shape NAME:32x128"] if any(not item.part for item in still) else []
+    ways += ["--shape NAME=32x128"] if any(not item.part for item in still) else []
     return _listed([item.key for item in still], 3) if still else "", " or ".join(ways)
 
 
@@ -210,7 +211,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         for scope, size in list(memory.scopes_at_peak.items())[:_BUFFER_ROWS]
     ]
     peaks = _range(memory.low_bytes, memory.high_bytes)
-    unsure = "" if memory.validated else "; not validated on GPU"
+    unsure = "" if memory.validated else "; not validated on GPUs"
     held = {
         "weights": memory.weight_bytes,
         "unused variables": memory.bytes_at_peak.get("unused"),  # loaded, and there all the time
@@ -307,7 +308,7 @@ def _placing_rows(report: Report, width: int) -> list[tuple[str, RenderableType]
     rows: list[tuple[str, RenderableType]] = [
         ("largest group", _group_line(report, width)),
         ("no GPU kernel", counted(report.no_gpu_kernel) or "none"),
-        ("unmodelled", _unmodelled_line(report)),
+        ("no cost model", _unmodelled_line(report)),
         ("unknown shapes", _unknown_line(report)),
     ]
     rows += [("warning", Text(message, style="yellow")) for _, message in report.warnings]
@@ -347,8 +348,8 @@ def _unknown_names(report: Report) -> RenderableType:
     ``--shape`` takes, each on a line of its own however long."""
     unknown = report.unknown_shapes
     shown = [item for item in unknown if item.is_origin] or list(unknown)
-    where = "Shapes get lost at" if shown[0].is_origin else "Of unknown shape are"
-    lines = [f"{where} (--shape NAME:32x128)"]
+    where = "Shapes become unknown at" if shown[0].is_origin else "Unknown shapes"
+    lines = [f"{where} (--shape NAME=32x128)"]
     lines += [
         f"  {item.tensor} {item.op_type} {format_shape(item.shape)}"
         for item in shown[:_UNKNOWN_ROWS]

@@ -128,7 +128,7 @@ def _advice_for(record: GpuRecord, usable_bytes: int) -> list[str]:
     found = []
     if moment.in_use_bytes + moment.asked_bytes <= usable_bytes:
         found.append(
-            "the free memory is in pieces: try TF_GPU_ALLOCATOR=cuda_malloc_async, or a little "
+            "the free memory is fragmented: try TF_GPU_ALLOCATOR=cuda_malloc_async, or a little "
             "less of anything"
         )
     if _share(moment, *_DATA) > _MUCH:

@@ -113,7 +113,7 @@ def _verdict(found: Sweep) -> str:
         failing = f"; {high:,} does not" if high is not None else ""
         return f"Which batch fits is not known, too much is of unknown size{failing} ({caps})."
     if not found.is_bound:
-        return f"The batch size changes nothing here, so none is the largest ({caps})."
+        return f"The required memory does not depend on the batch size ({caps})."
     placed = any(row.status for row in found.rows)
     fails = "is not found to" if placed else "does not"
     how = f" with{'out' * (found.spill == NEVER)} offloading" if placed else ""

@@ -60,13 +60,13 @@ def verification_blocks(
 def _circumstances(found: Verification) -> str:
     """How it was run: on the hardware or rehearsed, with or without graph optimisation."""
     if found.rehearsed:
-        pairs = [f"{a} by {b}" for a, b in sorted(found.stand_ins.items()) if a != b]
-        where = f"Rehearsal: devices are absent and stood in for ({', '.join(pairs)})"
+        pairs = [f"{a} as {b}" for a, b in sorted(found.stand_ins.items()) if a != b]
+        where = f"Run on CPU devices ({', '.join(pairs)})"
     else:
         where = "Run on " + ("simulated GPUs" if found.simulated else "the devices asked for")
     applied = "; the plan was applied to a temporary copy" if found.applied else ""
     optimised = "on" if found.optimised else "off"
-    return f"{where}{applied}; graph optimisation {optimised}."
+    return f"{where}{applied}; graph optimization {optimised}."
 
 
 def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
@@ -156,7 +156,7 @@ def _result(found: Verification) -> Text:
     count = len(found.mismatches)
     if not count:
         words = "as planned" if found.planned else "as the model asks for"
-        return Text(f"{words}: every difference is explained", style="green")
+        return Text(f"{words}: no unexplained difference", style="green")
     shown = "\n".join(found.mismatches[:ROWS])
     more = f"\nand {count - ROWS:,} more" if count > ROWS else ""
     heading = format_count(count, "unexplained difference")
@@ -164,7 +164,7 @@ def _result(found: Verification) -> Text:
 
 
 def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
-    """Returns a row per GPU: the memory it took, its cap being the allocator's hard limit."""
+    """Returns a row per GPU: the memory it took, its limit being the allocator's hard limit."""
     failed = found.out_of_memory
     headers = ("Memory", "Held>", "In use, most>", "Required>", "Limit>", "Used>", "Answer")
     cells = [

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, spell_bytes
 from placer.problem.conflict import CapInConflict, Conflict, Fix
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
@@ -31,10 +31,10 @@ def overrun_warnings(
 def overrun_conflict(problem: PlacementProblem, overruns: Mapping[int, DevicePeak]) -> Conflict:
     """The caps that the placement breaks, and those that it would keep."""
     names = problem.device_names
-    request = ",".join(f"{names[d]}={peak.peak_bytes}" for d, peak in overruns.items())
+    limits = ((names[d], spell_bytes(peak.peak_bytes)) for d, peak in overruns.items())
+    request = ",".join(f"{name}={size}" for name, size in limits)
     advice = (
-        f"raise the caps to what is predicted: --max-memory {request} "
-        "(bytes, beside any --reserve)",
+        f"raise the limits to the prediction: --max-memory {request} (beside any --reserve)",
         "give the solver more time: --time-limit",
     )
     return Conflict(

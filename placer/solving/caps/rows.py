@@ -103,7 +103,7 @@ class Rows:
         self.loosened += 1
         is_enough = found.best is not None and found.request.asks_least_cost
         if is_enough or self.loosened > SCHEDULE.most_loosened:
-            return "nothing better with what is reserved"
+            return "nothing better within the reserves"
         share = 0.5 if self.loosened % SCHEDULE.loosened_fully else 0.0
         self.tightened = loosen(self.tightened, self.given, share=share)
         return ""

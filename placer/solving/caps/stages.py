@@ -188,7 +188,7 @@ def _rows(search: Search, deadline: Deadline) -> Stage:
             part = deadline.part(share, _least_rows_seconds(request))
             ended = search.pursue(rows, part, 1)
             share = SCHEDULE.next_share
-    return "what is best by the rows, and a bound", ended
+    return "the best placement by the rows, and a bound", ended
 
 
 def _rows_share(request: PeakRequest) -> float:
@@ -210,7 +210,7 @@ def _orders(search: Search, deadline: Deadline) -> Stage:
     if not request.searches_orders or not (request.asks_least_cost or is_fitted):
         return None
     if is_missed or not is_fitted:
-        why = "by the rows a device is above its cap" if is_missed else "nothing fits yet"
+        why = "by the rows a device is above its limit" if is_missed else "nothing fits yet"
     elif request.is_layered:
         why = "the program is large: rows find little"
     elif request.asks_least_cost and _is_too_large(request.problem):
@@ -240,7 +240,11 @@ def _mend(search: Search, deadline: Deadline) -> Stage:
         found.value,
     )
     found.take(replace(near, device_of=units.expand(mended)), is_tidy=False)
-    why = "nothing fits yet" if best is None else "what is above a cap costs less than what fits"
+    why = (
+        "nothing fits yet"
+        if best is None
+        else "a placement above its limits costs less than one that fits"
+    )
     return why, "no move helps" if found.best is best else "mended"
 
 
@@ -261,7 +265,7 @@ def _again(search: Search, deadline: Deadline) -> Stage:
     search.rows.reserves = True
     most = 1 if deadline.is_counted and is_fitted else None
     ended = search.pursue(search.rows, deadline, most)
-    return "what is found may be the best" if is_fitted else "nothing fits yet", ended
+    return "the placement found may be the best" if is_fitted else "nothing fits yet", ended
 
 
 def _tidy(search: Search, deadline: Deadline) -> Stage:
@@ -270,7 +274,7 @@ def _tidy(search: Search, deadline: Deadline) -> Stage:
     if found.best is None or found.is_tidy or not request.asks_least_cost:
         return None
     search.tidy(deadline)
-    return "debris may be left", "tidied"
+    return "stray ops may be left", "tidied"
 
 
 def _host(search: Search, _deadline: Deadline) -> Stage:
@@ -287,7 +291,10 @@ def _host(search: Search, _deadline: Deadline) -> Stage:
     best = found.best
     found.take(Solution(status=Status.FEASIBLE, device_of=device_of), is_tidy=True)
     is_taken = found.best is not best
-    return "it costs less than what fits", "it fits" if is_taken else "it is above a cap"
+    return (
+        "it costs less than the placement that fits",
+        "it fits" if is_taken else "it is above a limit",
+    )
 
 
 def _prove(search: Search, _deadline: Deadline) -> Stage:

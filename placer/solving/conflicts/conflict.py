@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cost_models.byte_sizes import spell_bytes
 from placer.problem.conflict import (
     CONTRADICTION,
     OVERFULL,
@@ -246,7 +247,7 @@ class _Search:
         for raised in found:
             pairs = zip(problem.device_names, raised, caps, strict=True)
             named = {name: size for name, size, given in pairs if size != given}
-            wanted = ",".join(f"{name}={size}" for name, size in named.items())
+            wanted = ",".join(f"{name}={spell_bytes(size)}" for name, size in named.items())
             yield Fix(kind="caps", change=f"--max-memory {wanted}", caps=named)
 
     def _raised(self, devices: Sequence[int]) -> tuple[int, ...] | None:

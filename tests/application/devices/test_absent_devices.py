@@ -17,7 +17,7 @@ from placer.errors import UsageError
 
 ABSENT = re.compile(
     r"GPU:0 and GPU:1 are absent \(this machine has CPU:0\): "
-    r"all ops run on logical CPU devices \(GPU:0 on CPU:1, GPU:1 on CPU:2\)"
+    r"all ops run on CPU devices \(GPU:0 on CPU:1, GPU:1 on CPU:2\)"
 )
 
 TOO_LATE = """
@@ -152,7 +152,7 @@ def test_where_one_of_two_is_there_the_other_is_named_and_the_idle_one_too(monke
     monkeypatch.setattr(device_mapping, "_physical_devices", lambda: {"CPU:0", "GPU:0"})
     device_mapping.running_mapping(["GPU:0", "GPU:1"])
     assert caplog.messages == [
-        "GPU:1 is absent (this machine has CPU:0, GPU:0): all ops run on logical CPU devices "
+        "GPU:1 is absent (this machine has CPU:0, GPU:0): all ops run on CPU devices "
         "(GPU:0 on CPU:1, GPU:1 on CPU:2), and GPU:0 stays idle; missing='error' refuses"
     ]
 

@@ -152,7 +152,7 @@ def test_training_under_a_plan_of_inference_is_told(caplog):
     with bind_model(plan, model, step=BoundStep(name="predict_step", adapts=True)):
         model.fit(X, CLASSES, **FIT)
         where = homes(model)
-    assert "the plan is of no training step" in caplog.text
+    assert "the plan was not made for a training step" in caplog.text
     assert where["sequential/dense_1/kernel"] == "CPU:1"  # which stands in for GPU:1
     assert where["adam/sequential_dense_1_kernel_momentum"] == "CPU:1"
 
@@ -212,7 +212,7 @@ def recurrent(use_cudnn="auto"):
 
 def test_a_plan_of_recurrent_layers_fits_a_machine_with_a_gpu(monkeypatch):
     """Made where there is none; Keras would choose cuDNN on the other, and is told not to.  A layer
-    that insists on cuDNN is no plan's, and the message says what to do."""
+    that insists on cuDNN is not a plan's, and the message says what to do."""
     x, y = RNG.random((8, 5, 3), np.float32), RNG.random((8, 1), np.float32)
     expected = recurrent().fit(x, y, **FIT).history["loss"]
     plan = split_plan(recurrent(), (x, y), {"*/gru/*": "GPU:1"})
@@ -222,7 +222,7 @@ def test_a_plan_of_recurrent_layers_fits_a_machine_with_a_gpu(monkeypatch):
     with plan.bind(model):
         assert model.fit(x, y, **FIT).history["loss"] == pytest.approx(expected, rel=1e-6)
     assert model.layers[1].use_cudnn == "auto"
-    with pytest.raises(ShapeError, match="leave the layers' use_cudnn at 'auto'"):
+    with pytest.raises(ShapeError, match="leave use_cudnn of the layers at 'auto'"):
         split_plan(recurrent(use_cudnn=True), (x, y))
 
 

@@ -128,5 +128,5 @@ def test_a_text_graph_is_written_for_pbtxt(program, placement, tmp_path):
 
 def test_a_placement_that_leaves_ops_out_is_refused(program, placement):
     """Unknown is never an empty device string."""
-    with pytest.raises(UsageError, match="says nothing about 1 of the"):
+    with pytest.raises(UsageError, match="lacks 1 of the"):
         place_graph_def(program, dict(list(placement.items())[1:]))

@@ -35,7 +35,7 @@ def test_the_telling_difference_comes_first(plan):
     """No training step, more inputs, another op: what a person would look for."""
     model = build()
     inference = describe_mismatch(load_program(model), plan)
-    assert inference.startswith("this is no training step (it updates no variable), the plan is")
+    assert inference.startswith("this is not a training step (it updates no variable), the plan is")
     step = placer.training_step(model, (X, Y))
     back = placer.place(model, "GPU:8MiB", batch_size=16)
     assert describe_mismatch(load_program(step), back).startswith("this is a training step, the")
@@ -54,6 +54,8 @@ def test_the_telling_difference_comes_first(plan):
 
 
 def test_apply_says_it_without_fingerprints(plan):
-    with pytest.raises(UsageError, match="made for another program: this is no training step") as e:
+    with pytest.raises(
+        UsageError, match="made for another program: this is not a training step"
+    ) as e:
         placer.apply(build(), plan)
     assert plan.model["fingerprint"] not in str(e.value)

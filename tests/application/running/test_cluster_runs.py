@@ -206,7 +206,7 @@ def test_clients_have_names_and_addresses_of_their_own():
     second.close()
     third.close()
     assert own_host({**tasks, "client": ["10.0.0.5:2300"]}) == ("10.0.0.5", 2300)
-    with pytest.raises(UsageError, match=r"'127.0.0.1' is no address"):
+    with pytest.raises(UsageError, match=r"'127.0.0.1' is not an address"):
         own_host({"worker": ["127.0.0.1"]})
 
 
@@ -285,7 +285,7 @@ def test_a_server_says_where_it_serves_and_refuses_what_it_cannot(cluster):
         server.kill()
         server.wait()
     assert said == f"serving /job:worker/task:0 at {address}, until this process is ended\n"
-    with pytest.raises(UsageError, match=r"/job:worker/task:9 is no task of the cluster"):
+    with pytest.raises(UsageError, match=r"/job:worker/task:9 is not a task of the cluster"):
         placer.serve_task(cluster.file, "worker", 9)
     with pytest.raises(ClusterError, match="a server answers there already"):
         placer.serve_task(cluster.file, "worker", 0)

@@ -167,7 +167,11 @@ def test_mean_lengths_say_the_rest(saved):
 @pytest.mark.parametrize(
     ("signature", "ragged", "message"),
     [
-        ("ragged", {"x": (3, 4)}, r"'x', which is no ragged or sparse input.* \(there are: ids\)"),
+        (
+            "ragged",
+            {"x": (3, 4)},
+            r"'x', which is not a ragged or sparse input.* \(there are: ids\)",
+        ),
         (
             "ragged",
             {"ids": (3, 4, 5)},

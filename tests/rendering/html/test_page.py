@@ -128,8 +128,8 @@ def test_pages_of_every_state_are_written():
     assert "holds no graph" in from_file
     assert Page(from_file).data["placement"]["devices"] == ["CPU:0", "GPU:0", "GPU:1"]
     impossible = render_page(infeasible_plan())
-    assert "--max-memory GPU:0=125829120" in impossible
-    assert "GPU:0 (cap 100 MiB) must hold 120 MiB" in impossible
+    assert "--max-memory GPU:0=120MiB" in impossible
+    assert "GPU:0 (limit 100 MiB) must hold 120 MiB" in impossible
     assert "Impossible" in impossible
 
 

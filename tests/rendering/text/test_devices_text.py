@@ -16,14 +16,14 @@ Physical  Visible  Logical       Model        Memory    Usable      Free
 CPU:0     yes      CPU:0         CPU               -         -         -
 GPU:0     yes      GPU:0, GPU:1  NVIDIA T4  15.0 GiB  13.6 GiB  12.0 GiB
 GPU:1     no       -             NVIDIA T4         -         -         -
-(not shown for want of width: Used)
+(hidden: Used; a wider terminal shows all)
 
 Host
   memory  64.0 GiB
 
 Models for --devices
-their cap is what is usable: the memory without the CUDA context and without
-what TensorFlow keeps back; dense rates; a plain GPU needs a cap: GPU:8GiB
+the limit is the usable memory: without the CUDA context and what TensorFlow
+keeps back; dense rates; a plain GPU requires a limit: GPU:8GiB
 
 Model    Memory  Context      Kept    Usable            Compute  Bandwidth
 ──────────────────────────────────────────────────────────────────────────

@@ -26,7 +26,7 @@ SavedModel · signature serving_default · batch 32 · 4 ops
 Placement
   status     OPTIMAL (proven best)
   cost       3.00 MiB, lower bound 3.00 MiB, gap 0.0%
-  of which   sends 3.00 MiB in 4 messages
+  that is    sends 3.00 MiB in 4 messages
   transfers  1 data 3.00 MiB, 1 feed 1.00 KiB, 1 fetch 128 B, 1 control
   step       4.10 ms predicted; critical path 4.00 ms; work and transfers of the
              busiest device, which overlap, 2.00 ms
@@ -38,9 +38,9 @@ GPU:0     1  60.0 MiB  100 MiB  60.0%  40.0 MiB  2.00 ms  60.0 MiB  T4
 GPU:1     2  90.0 MiB  100 MiB  90.0%  40.0 MiB  2.00 ms  90.0 MiB  T4
 CPU:0     1  1.00 KiB  100 MiB   0.0%       0 B      0 s  1.00 KiB  CPU
 
-Required: the least limit under which TensorFlow's allocator serves every order
-of the step, padding and fragmentation included. Peak: its tensors alone; not
-validated on GPU.
+Required: the memory limit that TensorFlow's allocator requires in every
+execution order, with padding and fragmentation. Peak: most bytes of tensors
+live at once. Not validated on GPUs.
 
 Transfers     Bytes  From   To     Kind   Memory
 ────────────────────────────────────────────────
@@ -51,13 +51,13 @@ b:0           128 B  GPU:1  CPU:0  fetch  device
 
 INFEASIBLE = """\
 Does not fit on 1x GPU (proven): GPU:0 must hold 120 MiB and can hold 100 MiB.
-Would fit (tried): --max-memory GPU:0=125829120.
+Would fit (tried): --max-memory GPU:0=120MiB.
 
 models/small
 SavedModel · signature serving_default · batch 32
 
 Placement
-  status  INFEASIBLE (proven impossible: nothing fits these caps and pins)
+  status  INFEASIBLE (proven impossible: nothing fits these limits and pins)
   search  1.50 s, seed 0
 
 Device  Ops  Required    Limit  Used  Resident  Busy  Peak  Model
@@ -65,10 +65,10 @@ Device  Ops  Required    Limit  Used  Resident  Busy  Peak  Model
 GPU:0     0         -  100 MiB     -         -     -     -  GPU
 
 Why nothing fits
-  because    GPU:0 (cap 100 MiB) must hold 120 MiB: --pin 'a*=GPU:0' (2 ops,
-             70.0 MiB), the colocation group of w (2 ops, 40.0 MiB) and what may
-             go nowhere else (10.0 MiB).
-  would fit  --max-memory GPU:0=125829120
+  because    GPU:0 (limit 100 MiB) must hold 120 MiB: --pin 'a*=GPU:0' (2 ops,
+             70.0 MiB), the colocation group of w (2 ops, 40.0 MiB) and other
+             ops that have no other device (10.0 MiB).
+  would fit  --max-memory GPU:0=120MiB
 """
 
 
@@ -135,7 +135,7 @@ def test_a_cost_is_told_in_parts():
     """What is sent, in how many messages, and how much longer ops take where they are."""
     metrics = replace(small_plan().metrics, sent_bytes=260 << 10, messages=9, slower_seconds=41e-6)
     text = render_plan(small_plan(metrics=metrics), width=200)
-    assert "of which   sends 260 KiB in 9 messages; ops take 41.0 µs longer where they are" in text
+    assert "that is    sends 260 KiB in 9 messages; ops take 41.0 µs longer where they are" in text
     text = render_plan(small_plan(metrics=replace(metrics, messages=1, slower_seconds=0.0)))
     assert "sends 260 KiB in 1 message\n" in text
 
@@ -214,7 +214,9 @@ def test_required_memory_is_what_caps_hold_for():
 
 def test_columns_that_do_not_fit_are_named():
     """A narrow terminal hides the last columns, and says which."""
-    assert "(not shown for want of width: Peak, Model)" in render_plan(small_plan(), width=60)
+    assert "(hidden: Peak, Model; a wider terminal shows all)" in render_plan(
+        small_plan(), width=60
+    )
     assert "not shown" not in render_plan(small_plan(), width=80)
 
 
@@ -229,8 +231,10 @@ def test_what_every_plan_for_absent_devices_says_is_no_warning():
 def test_a_proof_is_not_doubted_for_the_clock():
     """Where the clock ended a part of the search, what is proven best stays so."""
     solver = replace(small_plan().solver, cut_by_time=True)
-    assert "as good, another run may find another" in " ".join(
+    assert "another run may find a placement that is as good" in " ".join(
         render_plan(small_plan(solver=solver)).split()
     )
     found = replace(solver, status="FEASIBLE")
-    assert "was ended by the clock" in " ".join(render_plan(small_plan(solver=found)).split())
+    assert "time limit reached; a longer search may find a better" in " ".join(
+        render_plan(small_plan(solver=found)).split()
+    )

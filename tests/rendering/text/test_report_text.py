@@ -19,17 +19,17 @@ models/small
 SavedModel · tags serve · signature serving_default
 
 Model
-  ops         4 reached of 100 in the file; 4 op types
+  ops         4 of 100 in the file are used; 4 op types
   parameters  1,024 in 1 variable: float32 4.00 KiB
-  inputs      x float32 [?, 8] bound to [32, 8]
+  inputs      x float32 [?, 8] set to [32, 8]
   outputs     y
-  batch       bound to 32 (--batch-size)
+  batch       set to 32 (--batch-size)
 
 Memory of a step with everything on one device
   required      6.00 MiB
   peak          5.00 MiB, while a runs
   range         4.00 MiB to 6.00 MiB by the order of the ops; not validated on
-                GPU
+                GPUs
   at the peak   activations 5.00 MiB, weights 4.00 KiB
   scopes then   5.00 MiB layer
   largest then  3.00 MiB a, until b
@@ -53,7 +53,7 @@ Placing
   largest group   8.00 KiB, of which 4.00 KiB resident, in 3 ops that cannot be
                   divided (resource), such as w
   no GPU kernel   RandomShuffle 1
-  unmodelled      none
+  no cost model   none
   unknown shapes  none
 """
 
@@ -99,9 +99,9 @@ def test_an_unbound_batch_is_said_aloud():
     model = replace(small_report().model, inputs=(open_input,), batch_size=None)
     text = render_report(small_report(model=model), width=200)
     assert "x float32 [?, 8]\n" in text
-    assert "not bound: x of unknown size; give --batch-size N" in text
+    assert "not set: x of unknown size; give --batch-size N" in text
     text = render_report(small_report(model=replace(model, batch_size=4)), width=200)
-    assert "bound to 4 (--batch-size); x still open: --shape NAME:32x128" in text
+    assert "set to 4 (--batch-size); x still open: --shape NAME=32x128" in text
 
 
 def test_what_is_unknown_is_listed_and_not_counted():
@@ -117,7 +117,7 @@ def test_what_is_unknown_is_listed_and_not_counted():
     assert "t1:0 Odd [?]" in text
     assert "t0:0" not in text
     assert "and 1 more" in text
-    assert "unmodelled      Odd 7; 0.0% of the time" in text
+    assert "no cost model   Odd 7; 0.0% of the time" in text
     for figure in ("peak          at least 5.00 MiB", "at least 4.00 MFLOP", "at least 4.10 ms"):
         assert figure in text
 

@@ -13,8 +13,7 @@ Ran as planned: 3 of 4 ops on their devices, the others explained, outputs
 equal.
 
 placed
-Rehearsal: devices are absent and stood in for (GPU:0 by CPU:1, GPU:1 by CPU:2);
-graph optimisation off.
+Run on CPU devices (GPU:0 as CPU:1, GPU:1 as CPU:2); graph optimization off.
 
 Verification
   ops        3 of 4 ran where they were asked to; 1 fed
@@ -22,7 +21,7 @@ Verification
   variables  1 of 1 where they should be
   outputs    1 output equal to the unplaced program's (largest difference 0)
   judges     cpu: ops, transfers, variables, outputs
-  result     as planned: every difference is explained
+  result     as planned: no unexplained difference
 
 Ops elsewhere  Asked for  Ran on  Why
 ─────────────────────────────────────
@@ -52,7 +51,7 @@ def test_on_hardware_and_without_a_plan_it_says_so():
     assert "Run on the devices asked for" in text
     assert "Rehearsal" not in text
     assert "no plan to compare with" in text
-    assert "as the model asks for: every difference is explained" in text
+    assert "as the model asks for: no unexplained difference" in text
 
 
 @pytest.mark.parametrize("width", [40, 80])

@@ -146,7 +146,7 @@ def test_a_placement_over_a_cap_is_never_feasible() -> None:
         "peak_over_cap",
         "GPU:0 requires 7 B, 3 B more than its limit of 4 B",
     )
-    assert "--max-memory GPU:0=7 " in solution.conflict.fixes[0].change
+    assert "--max-memory GPU:0=7B " in solution.conflict.fixes[0].change
 
 
 @pytest.mark.usefixtures("perfect_child")

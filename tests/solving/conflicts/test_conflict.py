@@ -91,11 +91,11 @@ def test_an_overfull_device_is_shown_with_what_fills_it() -> None:
     assert [fix.change for fix in conflict.fixes] == [
         "without --pin a=GPU:0",
         "without --pin b=GPU:0",
-        "--max-memory GPU:0=11",
+        "--max-memory GPU:0=11B",
     ]
     assert conflict_sentences(conflict) == [
-        "GPU:0 (cap 10 B) must hold 11 B: --pin a=GPU:0 (1 op, 6 B), --pin b=GPU:0 (1 op, 3 B) and "
-        "what may go nowhere else (2 B)."
+        "GPU:0 (limit 10 B) must hold 11 B: --pin a=GPU:0 (1 op, 6 B), --pin b=GPU:0 (1 op, 3 B) "
+        "and other ops that have no other device (2 B)."
     ]
 
 
@@ -114,9 +114,9 @@ def test_a_group_that_fits_nowhere_is_named() -> None:
     assert conflict.groups == (OpsInConflict(ops=("op1", "op2", "op0"), op_count=3, bytes=11),)
     assert conflict.reason == "too_large"
     assert conflict_sentences(conflict) == [
-        "op1 with 2 ops that it shares a device with must be on one device and takes 11 B; GPU:0 "
-        "and CPU:0 (cap 8 B each) can hold 8 B at most because of the colocation group of op1 (3 "
-        "ops, 11 B)."
+        "op1 with 2 ops that it shares a device with (11 B) must be on one device; GPU:0 and CPU:0 "
+        "(limit 8 B each) can hold 8 B at most because of the colocation group of op1 (3 ops, 11 "
+        "B)."
     ]
 
 
@@ -150,7 +150,7 @@ def test_what_fits_in_sum_but_in_no_division_says_so() -> None:
     conflict = explain_conflict(problem_of(resident=[6, 6, 6], tensors=[], capacity=[10, 10]))
     assert (conflict.reason, conflict.needed_bytes) == ("undividable", 18)
     assert conflict_sentences(conflict)[0].startswith(
-        "GPU:0 and CPU:0 (cap 10 B each) would have room for 18 B, but not in any division"
+        "GPU:0 and CPU:0 (limit 10 B each) would have room for 18 B, but not in any division"
     )
 
 
@@ -215,7 +215,7 @@ def test_what_nobody_decides_is_not_called_the_smallest(monkeypatch: pytest.Monk
     conflict = explain_conflict(HARD)
     assert not conflict.is_smallest
     assert len(conflict.caps) == 2
-    assert "not proven the smallest" in conflict_text(conflict)
+    assert "The conflict may be smaller" in conflict_text(conflict)
 
 
 def test_sizes_that_read_alike_are_told_to_the_byte() -> None:

@@ -1,0 +1,65 @@
+"""Defaults of options out of ``placer.toml``, or ``[tool.placer]`` in ``pyproject.toml``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from placer.errors import UsageError
+
+FILES = ("placer.toml", "pyproject.toml")
+"""Files in the current folder, the first that sets options counts."""
+
+
+def default_words(flags: Sequence[str], known: Collection[str]) -> list[str]:
+    """Returns options as a command line has them, for those of ``flags`` that a file sets, and
+    prints them to stderr.
+
+    Raises :class:`UsageError` for a file that cannot be read, and for a name that is not among the
+    ``known`` options.
+    """
+    for path in FILES:
+        rows = dict(_read(path)) if os.path.exists(path) else {}
+        if rows:
+            break
+    else:
+        return []
+    words: list[str] = []
+    for name, value in rows.items():
+        flag = f"--{name.replace('_', '-')}"
+        if flag not in known:
+            near = get_close_matches(flag, known, n=1)
+            meant = f"; did you mean {near[0][2:]}?" if near else ""
+            raise UsageError(f"{path} sets {name}, which is not an option of such a file{meant}")
+        if flag in flags:
+            words += _words(flag, value)
+    if words:
+        sys.stderr.write(f"placer: from {path}: {' '.join(words)}\n")
+    return words
+
+
+def _read(path: str) -> Iterator[tuple[str, Any]]:
+    """Yields the options that a file sets."""
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            found: Mapping[str, Any] = tomllib.load(file)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    if path == "pyproject.toml":
+        found = found.get("tool", {}).get("placer", {})
+    yield from found.items()
+
+
+def _words(flag: str, value: Any) -> list[str]:
+    """Returns ``flag`` with its value, as often as the value has entries."""
+    if value is True or value is False:
+        return [flag] if value else []
+    if isinstance(value, dict):
+        value = [f"{key}={each}" for key, each in value.items()]
+    values = value if isinstance(value, list) else [value]
+    return [f"{flag}={each}" for each in values]

@@ -1,0 +1,134 @@
+"""``placer doctor``: versions, devices and what will not work here, for bug reports; ``placer
+completion``: what makes a shell complete commands and options."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from placer.commands import options
+from placer.commands.terminal import progress, style
+from placer.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from placer.application.devices.local_devices import LocalDevices
+
+_FILES = {"MODEL", "PLAN", "FILE", "COSTS", "PROBLEM", "A", "B", "OUT", "DIR", "cluster.toml"}
+"""Metavars of options and arguments whose value is a file or folder."""
+
+_PACKAGES = ("tensorflow", "keras", "ortools", "numpy", "numba", "networkx", "nvidia-ml-py")
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds both commands to the parser."""
+    parser = commands.add_parser(
+        "doctor",
+        description="Show what a bug report needs: versions, devices, compiler and caches; and "
+        "what will not work on this machine, and how to change that.",
+    )
+    options.add_verbosity(parser)
+    parser.set_defaults(run=run)
+    parser = commands.add_parser(
+        "completion",
+        description="Print a script that makes a shell complete commands, options and files: "
+        "'source <(placer completion bash)' in bash; a file _placer in a folder of $fpath for zsh.",
+    )
+    parser.add_argument(
+        "shell", metavar="SHELL", choices=("bash", "zsh"), help="Shell: bash or zsh"
+    )
+    options.add_verbosity(parser)
+    parser.set_defaults(run=run_completion)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Looks around and prints what there is."""
+    from placer.application.devices.local_devices import find_local_devices
+    from placer.rendering.text.layout import Facts, Title, to_text
+
+    with progress("asking TensorFlow", arguments):
+        local = find_local_devices()
+    missing = list(_missing(local)) or [("-", "everything works here")]
+    blocks: list[RenderableType] = [
+        Title("placer doctor", ""),
+        Facts("Versions", list(_versions())),
+        Facts("Machine", list(_machine(local))),
+        Facts("Will not work here", missing),
+    ]
+    sys.stdout.write(to_text(blocks, **style()))
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    from placer import __version__
+
+    yield "placer", __version__
+    yield "python", f"{platform.python_version()} on {platform.platform()}"
+    for name in _PACKAGES:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            yield name, "not installed"
+
+
+def _machine(local: LocalDevices) -> Iterator[tuple[str, str]]:
+    import os
+
+    from cost_models.byte_sizes import format_bytes
+    from placer.files import cache_folder
+    from placer.simulation.building import find_compiler
+    from placer.solving.process.compiling import TRANSFER, is_compiled
+
+    yield "cores", str(len(os.sched_getaffinity(0)))
+    yield "memory", format_bytes(local.host_memory_bytes)
+    gpus = [f"{device.name} {device.model}" for device in local.physical if device.type != "CPU"]
+    yield "GPUs", ", ".join(gpus) or "none found by TensorFlow"
+    try:
+        yield "C compiler", " ".join(find_compiler())
+    except UsageError:
+        yield "C compiler", "none"
+    yield "cache", str(cache_folder("doctor", None).parent)
+    compiled = (
+        "compiled" if is_compiled(TRANSFER) else "not compiled: the first search waits for it"
+    )
+    yield "solver", compiled
+
+
+def _missing(local: LocalDevices) -> Iterator[tuple[str, str]]:
+    """Yields what will not work, and why and how it would."""
+    from placer.simulation.building import build_libraries
+
+    gpus = [device for device in local.physical if device.type != "CPU"]
+    if not gpus:
+        yield "run on GPUs", "TensorFlow finds none: placed programs run on CPU devices"
+    elif any(device.memory is None for device in gpus):
+        yield "free memory", "pip install 'graph-placer[nvml]' lets placer read it"
+    try:
+        build_libraries()
+    except UsageError as error:
+        yield "simulate", str(error)
+
+
+def run_completion(arguments: argparse.Namespace) -> None:
+    """Prints the script.  Raises ``UsageError`` without the package that writes it."""
+    from placer.commands.parser import HELP, build_parser
+
+    try:
+        import shtab
+    except ImportError as error:
+        raise UsageError("completion requires the package shtab: pip install shtab") from error
+    parser: Any = build_parser()
+    (commands,) = parser._subparsers._group_actions
+    lines = dict(re.findall(r"^  (\w+)  +(.*)$", HELP, re.MULTILINE))
+    for name, command in commands.choices.items():
+        commands._choices_actions.append(commands._ChoicesPseudoAction(name, (), lines[name]))
+        for each in command._actions:
+            if each.metavar in _FILES:
+                each.complete = shtab.FILE
+    sys.stdout.write(shtab.complete(parser, shell=arguments.shell))
