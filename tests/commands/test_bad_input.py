@@ -159,7 +159,7 @@ def test_a_wrong_request_is_usage(folder, capsys, argv, told):
 def test_an_unknown_device_model_is_usage(folder, capsys):
     """The nearest preset is proposed."""
     argv = ["place", "good.pbtxt", "--devices", "2xT5"]
-    fails(capsys, argv, 2, "unknown device 'T5'; did you mean T4?")
+    fails(capsys, argv, 2, "unknown device 'T5'; did you mean T4")
 
 
 def test_a_folder_that_may_not_be_written(folder, capsys, monkeypatch):
