@@ -1,6 +1,6 @@
 """The OpGraph of a flat program: plain types, without TensorFlow's protobufs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from sys import intern
@@ -85,7 +85,7 @@ class GraphBuilder:
         )
 
     def _ops(
-        self, nodes: Sequence[Any], origins: Mapping[str, tuple[str, str]], shapes: GraphShapes
+        self, nodes: Sequence[Any], own_names: Iterable[str], shapes: GraphShapes
     ) -> dict[str, Op]:
         """The ops by name, in the order of ``nodes``; every name is one object, pickled once."""
         bodies: dict[str, Bodies] = {
@@ -93,7 +93,7 @@ class GraphBuilder:
             for op, found in shapes.bodies.items()
         }
         types, contents = shapes.types, shapes.types.contents
-        names = {name: name for name in origins}
+        names = {name: name for name in own_names}
         tensors, outputs = _by_spelling(types.outputs), self._outputs(shapes)
         properties = {
             f"{op}:{index}": found
@@ -116,7 +116,6 @@ class GraphBuilder:
                 if waits
                 else (),
                 device=devices.of(node, content),
-                origin=origins[name],
                 bodies=bodies.get(name, _NO_BODIES),
             )
         return ops

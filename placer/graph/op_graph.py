@@ -33,9 +33,8 @@ class Op:
     same order as ``info.inputs``; ops that differ in nothing a cost rule sees may have one ``info``
     between them.  ``control_inputs`` are op names.  ``device`` is the device string found in the
     file, ``""`` if none; several with ``|`` between them ask for one of them.
-    ``origin`` is (function, node), the function being ``""`` for the main graph.  ``bodies`` maps
-    the function attributes of ``While``, ``If`` and ``Case`` (``"body"``, ``"cond"``,
-    ``"then_branch"``, ...) to names in ``OpGraph.functions``.
+    ``bodies`` maps the function attributes of ``While``, ``If`` and ``Case`` (``"body"``,
+    ``"cond"``, ``"then_branch"``, ...) to names in ``OpGraph.functions``.
     """
 
     name: str
@@ -43,7 +42,6 @@ class Op:
     inputs: tuple[str, ...] = ()
     control_inputs: tuple[str, ...] = ()
     device: str = ""
-    origin: tuple[str, str] = ("", "")
     bodies: Bodies = field(default_factory=dict)
 
     @property
