@@ -103,7 +103,8 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
         restriction = _restriction(op, asked, feeds, cluster, pins, host_only)
         if restriction is not None:
             restrictions[name] = restriction
-            if op.device and restriction.code == "host_only_kernel":
+            is_host_only = op.device and restriction.code == "host_only_kernel"
+            if is_host_only and not _asked_devices(op, _own_cpus(cluster)):
                 ignored.append(name)
     stuck = _without_cpu_kernel(graph)
     wanted = asked_groups(

@@ -86,7 +86,10 @@ def test_device_strings_are_pins_unless_they_are_cleared():
 
 
 def test_a_device_string_without_a_kernel_gives_way_with_a_warning():
-    """TensorFlow's soft placement would move the op; we say so."""
+    """TensorFlow's soft placement would move the op; we say so.  One that asks for the host is
+    where it asks to be."""
+    graph = draw("t=HashTableV2 -> a", devices={"t": "/cpu:0"}, dtypes={"t": "resource"})
+    assert constrain(graph).warnings == ()
     graph = draw("t=HashTableV2 -> a", devices={"t": "/gpu:1"}, dtypes={"t": "resource"})
     constraints = constrain(graph)
     assert devices_of(constraints, "t") == ("CPU:0",)

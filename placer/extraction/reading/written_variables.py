@@ -13,7 +13,7 @@ from placer.extraction.graph_defs.op_definitions import called_function, called_
 from placer.extraction.graph_defs.protobufs import functions_by_name
 from placer.extraction.reading.checkpoint_index import CheckpointIndex
 from placer.extraction.reading.loaded_variables import checkpoint_keys, leading_to, objects_in_use
-from placer.graph.op_types import BRANCHES, CALLS, CONTROL_FLOW, READS
+from placer.graph.op_types import BRANCHES, CALLS, CONTROL_FLOW, LOOPS, READS
 from placer.graph.tensor_names import data_inputs, op_of, source_of
 
 _KEEPS = READS | {"SaveV2", "DisableCopyOnRead", "NoOp"}
@@ -73,29 +73,46 @@ class _Written:
 
     def __init__(self, library: Mapping[str, Any]) -> None:
         self.library = library
-        self._known: dict[str, set[int]] = {}
+        self._known: dict[str, tuple[set[int], set[int]]] = {}
 
-    def by(self, name: str) -> set[int]:
-        """The arguments that function ``name`` may write; all of one that is not there."""
+    def by(self, name: str, *, loop: bool = False) -> set[int]:
+        """The arguments that function ``name`` may write, or returns to whoever may; of a ``loop``
+        without those that its body only passes on."""
         if name not in self._known:
-            self._known[name] = set()  # a function that calls itself
-            function = self.library[name]
-            numbers = {arg.name: n for n, arg in enumerate(function.signature.input_arg)}
-            self._known[name] = {
-                numbers[text]
-                for node in function.node_def
-                for at, text in enumerate(data_inputs(node.input))
-                if text in numbers and self.takes(node, at)
-            } | {numbers[text] for text in function.ret.values() if text in numbers}
-        return self._known[name]
+            self._known[name] = set(), set()  # a function that calls itself
+            self._known[name] = self._found(self.library[name])
+        written, passed = self._known[name]
+        return written if loop else written | passed
+
+    def _found(self, function: Any) -> tuple[set[int], set[int]]:
+        """The arguments that are written, and those that are returned in their own places."""
+        numbers = {arg.name: n for n, arg in enumerate(function.signature.input_arg)}
+        before = 0
+        while before < len(numbers):  # a loop passes handles on
+            before = len(numbers)
+            for node in function.node_def:
+                for at, text in enumerate(data_inputs(node.input)):
+                    if node.op in LOOPS and text in numbers:
+                        numbers[f"{node.name}:output:{at}"] = numbers[text]
+        written = {
+            numbers[text]
+            for node in function.node_def
+            for at, text in enumerate(data_inputs(node.input))
+            if text in numbers and self.takes(node, at)
+        }
+        ends = [function.ret.get(item.name, "") for item in function.signature.output_arg]
+        returned = {(at, numbers[text]) for at, text in enumerate(ends) if text in numbers}
+        elsewhere = {number for at, number in returned if at != number}
+        return written | elsewhere, {number for at, number in returned if at == number}
 
     def takes(self, node: Any, at: int) -> bool:
         """Whether ``node`` may write a variable whose handle is its input number ``at``."""
+        name = called_function(node)
         if node.op in CONTROL_FLOW:
             at -= node.op in BRANCHES
-            names = [name.name for _, name in called_functions(node)]
-            return any(name not in self.library or at in self.by(name) for name in names)
-        name = called_function(node)
-        if node.op in CALLS or name in self.library:
-            return name not in self.library or at in self.by(name)
-        return node.op not in _KEEPS
+            names = [each.name for _, each in called_functions(node)]
+        elif node.op in CALLS or name in self.library:
+            names = [name]
+        else:
+            return node.op not in _KEEPS
+        return any(n not in self.library or at in self.by(n, loop=node.op in LOOPS) for n in names)
