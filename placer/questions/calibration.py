@@ -1,7 +1,5 @@
 """From measured costs to a device description."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

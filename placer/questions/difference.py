@@ -1,7 +1,5 @@
 """The differences between two plans, or between two models."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

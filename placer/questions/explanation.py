@@ -1,7 +1,5 @@
 """Why an op sits where it sits, and what moving it would cost; what holds all the others."""
 
-from __future__ import annotations
-
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The measurements in a trace of TensorFlow's profiler, beside the prediction."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Results as JSON: stable, sorted keys, bytes and seconds as plain numbers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass

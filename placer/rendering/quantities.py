@@ -1,7 +1,5 @@
 """Numbers as people read them; bytes are written by ``cost_models.byte_sizes``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

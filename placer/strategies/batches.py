@@ -1,7 +1,5 @@
 """A batch of known or unknown size cut along its first dimension, into parts as even as can be."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

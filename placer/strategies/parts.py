@@ -1,8 +1,6 @@
 """Code that replicas and micro-batches share: a part of a batch run forward and backward, and what
 the parts give made one again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -6,8 +6,6 @@ they form a pipeline: while a device works on one piece, the next device works o
 A training step adds its gradients up and updates once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

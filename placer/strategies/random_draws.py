@@ -1,7 +1,5 @@
 """The random numbers of a batch, drawn once for the whole and used again by its parts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ it is; ``placer.place`` finds where the variables go with the least transfer, an
 ``verify`` treat it like any other program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """A graph in which scopes stand for the ops in them, small enough to look at."""
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A predicted step as a graph file, collapsed by scope: GraphML and DOT."""
 
-from __future__ import annotations
-
 import io
 import re
 from typing import Any

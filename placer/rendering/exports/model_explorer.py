@@ -5,8 +5,6 @@ inlined, so the graph is written too, in its JSON format: nodes are the ops by t
 by device, the transfers an overlay.  The data of nodes is a file beside it.
 """
 
-from __future__ import annotations
-
 import json
 
 from cost_models.byte_sizes import format_bytes

@@ -9,8 +9,6 @@ where the schedule has started all ops up to it; where several fall together the
 the counters reach the predicted peak.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate

@@ -6,8 +6,6 @@ columns of places and times are told as differences (:func:`_steps`), which are 
 ``static/model.js`` reads what is written here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from itertools import chain, pairwise
 from typing import Any

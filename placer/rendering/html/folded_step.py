@@ -10,8 +10,6 @@ Names say what is differentiated where there are any (``tf.gradients``, ``tf.Gra
 and edges do else.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

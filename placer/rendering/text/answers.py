@@ -1,7 +1,5 @@
 """The first sentence of a screen: what a person would say of the result."""
 
-from __future__ import annotations
-
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
 from placer.plan.plan import Plan
 from placer.plan.report import Report

@@ -1,7 +1,5 @@
 """Placements side by side, as text and CSV; the best of each column is marked."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Why nothing fits, as text: the ``conflict`` of an infeasible plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 

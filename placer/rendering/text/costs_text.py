@@ -1,7 +1,5 @@
 """Measured costs, and what was fitted to them, as text."""
 
-from __future__ import annotations
-
 from rich.console import RenderableType
 from rich.text import Text
 

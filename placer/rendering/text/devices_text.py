@@ -1,7 +1,5 @@
 """The devices of this machine, and the models that ``--devices`` knows, as text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from rich.console import RenderableType

@@ -1,7 +1,5 @@
 """Differences as text and CSV."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Answers to "why?" as text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """One content in the formats that people read: text for a terminal, Markdown, CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

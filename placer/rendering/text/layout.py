@@ -1,7 +1,5 @@
 """Blocks of text for a terminal: titles, lists of facts, tables that fit the width."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Collection, Iterable, Sequence
 

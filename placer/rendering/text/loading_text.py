@@ -1,7 +1,5 @@
 """The variables that loaders restore, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from rich.text import Text

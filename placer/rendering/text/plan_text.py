@@ -1,7 +1,5 @@
 """A plan as text: how good it is, where the ops are, what crosses."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

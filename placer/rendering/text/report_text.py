@@ -1,7 +1,5 @@
 """A report as text: what the model is, what it takes, what stands in the way of placing it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.console import RenderableType

@@ -1,7 +1,5 @@
 """A run on simulated GPUs as text: what each GPU held, and where there was no room."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.console import RenderableType

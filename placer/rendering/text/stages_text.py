@@ -1,7 +1,5 @@
 """The stages of a search as text: what took how long, and what came of it."""
 
-from __future__ import annotations
-
 from cost_models.byte_sizes import format_bytes
 from placer.plan.rows import SolverAnswer, SolverStage
 from placer.rendering.quantities import format_count, format_seconds

@@ -1,7 +1,5 @@
 """A sweep over batch sizes as text and CSV."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 
 from rich.console import RenderableType

@@ -1,7 +1,5 @@
 """A verification as text: what ran where, what was sent, and whether that is what was planned."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
