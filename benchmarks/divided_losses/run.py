@@ -18,7 +18,7 @@ import tensorflow as tf
 from forty_losses import BATCH, FORTY, KINDS, Loss, build, cases, data
 
 import placer
-from placer.application.placing.model_binding import BoundStep, bind_model
+from placer.application.binding.model_binding import BoundStep, bind_model
 from placer.extraction.reading.training_steps import batch_specs, trace_step
 from placer.strategies.batches import split_batch, split_sizes
 from placer.strategies.gradients import average_gradients

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from placer.application.placing.model_binding import BoundModel
+    from placer.application.binding.model_binding import BoundModel
     from placer.prediction.predicted_step import PredictedStep
 
 SCHEMA = "placer.plan/1"
@@ -157,7 +157,7 @@ class Plan(Page):
         self, model: Any, *, strict: bool = False, missing: str = "warn"
     ) -> AbstractContextManager[BoundModel]:
         """A context in which a compiled Keras model trains, evaluates and predicts as planned; see
-        :func:`placer.application.placing.model_binding.bind_model`."""
+        :func:`placer.application.binding.model_binding.bind_model`."""
         bound: AbstractContextManager[BoundModel] = interactive().bind(
             self, model, strict=strict, missing=missing
         )

@@ -15,7 +15,7 @@ from keras_models import BATCH, fresh
 from tensorflow.python.eager import context
 
 import placer
-from placer.application.placing.model_binding import BoundStep, bind_model
+from placer.application.binding.model_binding import BoundStep, bind_model
 from placer.errors import UsageError
 from placer.extraction.reading.training_steps import batch_specs, trace_step
 from placer.graph.tensor_names import source_of

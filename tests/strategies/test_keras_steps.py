@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_models import BATCH, fresh
 
 import placer
-from placer.application.placing.model_binding import BoundStep, bind_model
+from placer.application.binding.model_binding import BoundStep, bind_model
 from placer.errors import UsageError
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import batch_specs, model_specs, trace_step

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import placer
-from placer.application.placing.model_binding import BoundStep, bind_model
+from placer.application.binding.model_binding import BoundStep, bind_model
 from placer.errors import ShapeError, UsageError
 from placer.extraction.reading.training_steps import model_specs, trace_step
 

@@ -10,41 +10,32 @@ and write what is current.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
-from placer.application.devices.device_mapping import HOST, DeviceMapping, running_mapping
+from placer.application.binding.bound_variables import BoundVariables
+from placer.application.binding.derived_placement import derive_placement
+from placer.application.binding.fitted_batches import batch_advice, count_examples, fitted
+from placer.application.binding.host_data import data_on_host
+from placer.application.devices.device_mapping import DeviceMapping, running_mapping
 from placer.application.devices.graph_optimisers import memory_optimiser_off, switch_red_zones_off
-from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.collectives import collectives_open
 from placer.application.placing.graph_placement import planned_program
-from placer.application.placing.host_data import data_on_host
-from placer.application.placing.moved_variables import MovedVariables, copy_variable, made_snug
-from placer.application.placing.placed_function import (
-    PlacedFunction,
-    captured_variables,
-    place_function,
-)
-from placer.application.placing.replicas import Replicas
+from placer.application.placing.placed_function import PlacedFunction, place_function
 from placer.errors import UsageError
 from placer.extraction.division.dividing import planned
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.reading.companions import touched_handles
-from placer.extraction.reading.created_variables import created_on
 from placer.extraction.reading.loading import load_program
-from placer.extraction.reading.optimizer_slots import slot_devices
 from placer.extraction.reading.training_steps import (
     as_tensors,
     batch_specs,
-    keras_variables,
     trace_step,
     with_own_specs,
 )
-from placer.graph.tensor_names import op_of, slot_owners, source_of
 from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
@@ -176,16 +167,12 @@ class BoundModel:
         self.functions: dict[str, PlacedFunction] = {}
         self._strict = strict
         self._mapping = mapping
-        self._copies: dict[Any, Any] = {}  # what runs for a variable, as place_function keeps it
-        self._moved = MovedVariables()
-        self._copied: list[tuple[Any, Any]] = []  # of handles without a variable to move
+        self._variables = BoundVariables(model, plan, mapping)
         self._known: dict[Any, PlacedFunction] = {}
         self._largest_batch = 0
-        self.replicas = Replicas()
+        self.replicas = self._variables.replicas
         self._are_old = False  # the replicas, since a step of another kind updated variables
-        self._optimizer: Any = None
         self._most_unknown = _MOST_UNKNOWN
-        self._owners: Mapping[str, str] = {}  # weights by the path of their slots
         self.runners = {
             "train_function": self._runner("train_step"),
             "test_function": self._runner("test_step"),
@@ -194,19 +181,7 @@ class BoundModel:
 
     def start(self) -> None:
         """Moves the variables that the plan names, and puts the placed functions in place."""
-        self._optimizer = optimizer = getattr(self.model, "optimizer", None)
-        lacks_slots = optimizer is not None and not optimizer.built
-        homes = slot_devices(self.model) if lacks_slots else {}
-        variables = keras_variables(self.model)
-        self._owners = slot_owners([*homes, *(variable.path for variable in variables)])
-        for variable in variables:
-            device = self._planned_device(variable.path)
-            if device is not None:
-                self._settle(variable._value, self._mapping.stand_in(device))
-        if lacks_slots:
-            self._make_slots(homes)
-        self._moved.drop_functions()
-        self._replicate()
+        self._variables.start(self._method)
         for name, runner in self.runners.items():
             setattr(self.model, name, runner)
 
@@ -214,58 +189,19 @@ class BoundModel:
         """The same once the model was compiled inside of the block: what it runs from now on is
         nearly what the plan is of.  The slots of an optimizer that it has no longer are let go."""
         _check_model(self.model, compiled=True)
-        self.replicas.release()
-        if self._optimizer is not None and self._optimizer is not self.model.optimizer:
-            gone = [variable._value for variable in self._optimizer.variables]
-            self._moved.forget(gone)
-            for value in gone:
-                self._copies.pop(id(value.handle), None)
+        self._variables.release()
         self._known.clear()
         self.functions.clear()
-        self._copies = {key: copy for key, copy in self._copies.items() if isinstance(key, int)}
         self.step, self._most_unknown = replace(self.step, adapts=True), 1.0
         self._method = self.step.method(self.model) if self.step.method else None
         self.start()
 
-    def _planned_device(self, path: str) -> str | None:
-        """The device of a variable by its path; a slot that the plan does not know is beside its
-        weight."""
-        known = self.plan.variables
-        return known.get(path) or known.get(self._owners.get(path, ""))
-
-    def _make_slots(self, homes: Mapping[str, str]) -> None:
-        """Builds the optimizer, each slot where the plan has it; one that it does not know, and
-        that is of no weight, is at home, where Keras makes it."""
-        planned = {
-            name: self._mapping.stand_in(device)
-            for name in homes
-            if (device := self._planned_device(name)) is not None
-        }
-        optimizer = self.model.optimizer
-        with created_on(lambda name: planned.get(name, homes.get(name)), made=made_snug):
-            optimizer.build(self.model.trainable_variables)
-        for slot in optimizer.variables:
-            if slot.path in homes:
-                self._copies[id(slot._value.handle)] = slot._value
-                self._moved.expect_home(slot._value, homes[slot.path])
-
-    def _replicate(self) -> None:
-        """Gives the variables of other replicas the values of the model's, on their devices."""
-        for variable, replica in getattr(self._method, "replicas", ()):
-            device = self.plan.variables.get(op_of(replica.name), HOST)
-            copy = copy_variable(variable._value, self._mapping.stand_in(device))
-            self._copies[id(replica.handle)] = copy
-            self.replicas.add(variable._value, copy)
-
     def end(self) -> None:
         """Brings every variable home, with its value."""
-        self.replicas.release()
-        for original, copy in self._copied:
-            original.assign(copy)
-        self._moved.bring_home()
+        self._variables.end()
 
     def placed(self, step: str, data: Any) -> PlacedFunction:
-        """The placed function of ``step`` for batches like ``data``; see :func:`_fitted`."""
+        """The placed function of ``step`` for batches much like ``data``."""
         specs = batch_specs(data)
         self._check_batch(data)
         is_planned = step == self.step.name and not self._runs_whole(data)
@@ -284,11 +220,11 @@ class BoundModel:
 
     def _runs_whole(self, data: Any) -> bool:
         """Whether a batch has fewer examples than the step has parts."""
-        return 0 < _examples(data) < self.step.parts
+        return 0 < count_examples(data) < self.step.parts
 
     def _check_batch(self, data: Any) -> None:
         """Warns, once a size, of a batch larger than the one that the plan's peaks are of."""
-        most, size = self.plan.bindings.get("batch_size"), _examples(data)
+        most, size = self.plan.bindings.get("batch_size"), count_examples(data)
         if most is not None and size > max(most, self._largest_batch):
             self._largest_batch = size
             _LOG.warning(
@@ -307,28 +243,23 @@ class BoundModel:
             try:
                 program = planned_program(program, plan)
             except UsageError as error:
-                raise UsageError(f"{error}; {_batch_advice(specs)}") from error
+                raise UsageError(f"{error}; {batch_advice(specs)}") from error
         else:
-            held = self._held_devices(program, function)
+            held = self._variables.held_devices(program, function)
             placement = derive_placement(program, plan.placement, held)
             plan = replace(plan, placement=placement, transfers=())
-        if self._settle_captured(program, function, plan.placement):
+        if self._variables.settle_captured(program, function, plan.placement):
             return self._place(step, specs, is_planned=asked)
-        known = set(self._copies)
+        known = set(self._variables.copies)
         placed = place_function(
             function,
             program,
             plan,
             mapping=self._mapping,
             strict=self._strict,
-            copies=self._copies,
+            copies=self._variables.copies,
         )
-        for moved in placed.moved:
-            if moved.replica:
-                if (id(moved.original.handle), moved.copy.device) not in known:
-                    self.replicas.add(moved.original, moved.copy)
-            elif id(moved.original.handle) not in known and moved.copy is not moved.original:
-                self._copied.append((moved.original, moved.copy))
+        self._variables.add_copies(placed, known)
         return placed
 
     def _traced(self, step: str, specs: Any, *, is_planned: bool) -> tuple[Any, FlatProgram]:
@@ -351,23 +282,6 @@ class BoundModel:
         second = traced(own)
         return second if second[1].fingerprint == fingerprint else first
 
-    def _settle_captured(
-        self, program: FlatProgram, function: Any, placement: Mapping[str, str]
-    ) -> bool:
-        """Moves the variables that ``function`` captures and that are not Keras's; whether there
-        were any, so that it has to be traced again."""
-        owned = {id(variable.handle): variable for variable in function.graph.variables}
-        found = False
-        for variable in program.variables:
-            own = owned.get(id(program.captures.get(variable.handle)))
-            if own is not None and id(own.handle) not in self._copies:
-                device = self._mapping.stand_in(placement[variable.handle])
-                found = found or own.device != device
-                self._settle(own, device)
-        if found:
-            self._moved.drop_functions()
-        return found
-
     def _differs(self, program: FlatProgram) -> bool:
         """Whether the plan is of nearly ``program``, and may be adapted to it."""
         if not self.step.adapts or self.plan.model.get("fingerprint") == program.fingerprint:
@@ -386,28 +300,6 @@ class BoundModel:
         )
         return True
 
-    def _held_devices(self, program: FlatProgram, function: Any) -> dict[str, str]:
-        """Where the variables are that ``function`` captures, in the plan's names."""
-        by_handle = {id(v.handle): v for v in captured_variables(program, function)}
-        in_place = {id(copy.handle) for copy in self._copies.values()}
-        held, replicas = {}, program.copies
-        for variable in program.variables:
-            found = by_handle.get(id(program.captures.get(variable.handle)))
-            if variable.handle in replicas:
-                held[variable.handle] = self.plan.variables.get(variable.name, HOST)
-            elif found is not None and id(found.handle) in in_place:
-                held[variable.handle] = self._mapping.planned(found.device)
-            else:
-                held[variable.handle] = self.plan.variables.get(variable.name, HOST)
-        return held
-
-    def _settle(self, variable: Any, device: str) -> None:
-        """Has ``variable`` on ``device``, unless it was settled before."""
-        if id(variable.handle) not in self._copies:
-            if variable.device != device:
-                self._moved.move(variable, device)
-            self._copies[id(variable.handle)] = variable
-
     def _runner(self, step: str) -> Callable[[Any], Any]:
         def run(iterator: Any) -> Any:
             """The outputs of the last of the next ``steps_per_execution`` batches."""
@@ -422,7 +314,7 @@ class BoundModel:
                 data = as_tensors(data)
                 with collectives_open():
                     function = self.placed(step, data)
-                    outputs = function(_fitted(function, data))
+                    outputs = function(fitted(function, data))
                 if step == self.step.name and self._runs_whole(data):
                     self.replicas.spread()
                 elif step == "train_step" != self.step.name:
@@ -442,40 +334,6 @@ class BoundModel:
         )
 
 
-def _fitted(function: PlacedFunction, data: Any) -> Any:
-    """``data`` with labels of the dtype and rank that ``function`` was traced for."""
-
-    def fit(spec: Any, value: Any) -> Any:
-        is_tensor = isinstance(value, tf.Tensor)
-        if is_tensor and value.dtype != spec.dtype:
-            value = tf.cast(value, spec.dtype)
-        if is_tensor and spec.shape.rank not in (None, value.shape.rank):
-            value = tf.squeeze(value, -1)
-        return value
-
-    return tf.nest.map_structure(fit, function.original.specs, data)
-
-
-def _batch_advice(specs: Any) -> str:
-    """Says what the batches are, and how to have a plan of them."""
-    shown = [
-        f"{spec.dtype.name}{list(spec.shape)}"
-        for spec in tf.nest.flatten(specs)
-        if hasattr(spec, "shape")
-    ]
-    return (
-        f"the batches are {', '.join(shown)}: make the plan of one as fit passes it, with "
-        "placer.auto(..., data=(x, y)) or placer.training_step(model, (x, y)), and a third member "
-        "for the weights of samples or classes"
-    )
-
-
-def _examples(data: Any) -> int:
-    """The examples of a batch, 0 where it does not say."""
-    shapes = [tuple(value.shape) for value in tf.nest.flatten(data) if hasattr(value, "shape")]
-    return max((int(shape[0]) for shape in shapes if shape and shape[0] is not None), default=0)
-
-
 def _check_model(model: Any, *, compiled: bool) -> None:
     is_compiled = getattr(model, "compiled", False) and getattr(model, "optimizer", None)
     if compiled and not is_compiled:
@@ -491,31 +349,3 @@ def _check_model(model: Any, *, compiled: bool) -> None:
             f"{model.name!r} was built under a tf.distribute strategy, which copies its variables "
             "to several devices itself: build it without"
         )
-
-
-def derive_placement(
-    program: FlatProgram, planned: Mapping[str, str], held: Mapping[str, str]
-) -> dict[str, str]:
-    """A device for every op of ``program``, out of the placement ``planned`` of another program.
-
-    ``held`` are the devices of the captured variables by placeholder.  What touches a variable
-    runs where it lives; an op that the planned program has too runs where it does there; any
-    other follows its first placed input, a constant its first reader, and what has no kernel there
-    goes to the host.
-    """
-    nodes = program.graph_def.node
-    fixed = dict.fromkeys(program.fed_ops, HOST)
-    fixed |= held
-    for op, handles in touched_handles(nodes):
-        found = [held[name] for name in handles if name in held]
-        fixed |= {op: found[0]} if found else {}
-    placement = {n.name: fixed.get(n.name) or planned.get(n.name) for n in nodes}
-    for node in nodes:
-        before = (placement[name] for name in map(source_of, node.input))
-        placement[node.name] = placement[node.name] or next(filter(None, before), None)
-    for node in reversed(nodes):
-        for name in map(source_of, node.input):
-            placement[name] = placement[name] or placement[node.name]
-    devices = {node.name: placement[node.name] or HOST for node in nodes}
-    lacking = {n.name for n in nodes if n.name not in fixed and not has_kernel(n, devices[n.name])}
-    return devices | dict.fromkeys(lacking, HOST)

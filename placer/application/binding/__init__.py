@@ -1,0 +1,1 @@
+"""A Keras model while a plan is bound to it."""

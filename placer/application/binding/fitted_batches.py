@@ -1,0 +1,43 @@
+"""Batches as they come, and the function that was traced for batches much like them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from placer.application.placing.placed_function import PlacedFunction
+
+
+def fitted(function: PlacedFunction, data: Any) -> Any:
+    """``data`` with labels of the dtype and rank that ``function`` was traced for."""
+
+    def fit(spec: Any, value: Any) -> Any:
+        is_tensor = isinstance(value, tf.Tensor)
+        if is_tensor and value.dtype != spec.dtype:
+            value = tf.cast(value, spec.dtype)
+        if is_tensor and spec.shape.rank not in (None, value.shape.rank):
+            value = tf.squeeze(value, -1)
+        return value
+
+    return tf.nest.map_structure(fit, function.original.specs, data)
+
+
+def batch_advice(specs: Any) -> str:
+    """Says what the batches are, and how to have a plan of them."""
+    shown = [
+        f"{spec.dtype.name}{list(spec.shape)}"
+        for spec in tf.nest.flatten(specs)
+        if hasattr(spec, "shape")
+    ]
+    return (
+        f"the batches are {', '.join(shown)}: make the plan of one as fit passes it, with "
+        "placer.auto(..., data=(x, y)) or placer.training_step(model, (x, y)), and a third member "
+        "for the weights of samples or classes"
+    )
+
+
+def count_examples(data: Any) -> int:
+    """The examples of a batch, 0 where it does not say."""
+    shapes = [tuple(value.shape) for value in tf.nest.flatten(data) if hasattr(value, "shape")]
+    return max((int(shape[0]) for shape in shapes if shape and shape[0] is not None), default=0)
