@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from placer.pipeline.pipeline import report as report
     from placer.plan.plan import Plan as Plan
     from placer.problem.placement_problem import PlacementProblem as PlacementProblem
-    from placer.questions.auto import AutoResult as AutoResult
     from placer.questions.auto import auto as auto
     from placer.questions.auto import compare_strategies as compare_strategies
+    from placer.questions.auto_result import AutoResult as AutoResult
     from placer.questions.batch_sizes import sweep as sweep
     from placer.questions.calibration import calibrate as calibrate
     from placer.questions.comparison import compare as compare
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from placer.strategies.replicas import data_parallel as data_parallel
 
 _HOMES = {
-    "AutoResult": "placer.questions.auto",
+    "AutoResult": "placer.questions.auto_result",
     "ClusterSession": "placer.application.running.cluster_runs",
     "PlacementProblem": "placer.problem.placement_problem",
     "Plan": "placer.plan.plan",

@@ -28,23 +28,23 @@ _SHOWN_AFTER = 3.0
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
 
-    from placer.application.placing.model_binding import BoundModel, BoundStep
+    from placer.application.binding.model_binding import BoundModel, BoundStep
     from placer.application.running.checkpoints import Progress
-    from placer.questions.auto import AutoResult
+    from placer.questions.auto_result import AutoResult
 
 
 def bind(
     plan: Plan, model: Any, *, strict: bool, missing: str
 ) -> AbstractContextManager[BoundModel]:
-    """See :func:`placer.application.placing.model_binding.bind_model`."""
-    from placer.application.placing.model_binding import bind_model
+    """See :func:`placer.application.binding.model_binding.bind_model`."""
+    from placer.application.binding.model_binding import bind_model
 
     return bind_model(plan, model, strict=strict, step=_training_step(plan), missing=missing)
 
 
 def _training_step(plan: Plan, *, adapts: bool = False) -> BoundStep:
     """The training step that ``plan`` is of, in parts where the plan divides it."""
-    from placer.application.placing.model_binding import BoundStep
+    from placer.application.binding.model_binding import BoundStep
     from placer.strategies.requests import planned_training
 
     division = planned_training(plan)
@@ -62,7 +62,7 @@ def _training_step(plan: Plan, *, adapts: bool = False) -> BoundStep:
 
 
 def bind_auto(found: AutoResult, model: Any, *, missing: str) -> AbstractContextManager[Any]:
-    """See :meth:`placer.questions.auto.AutoResult.bind`."""
+    """See :meth:`placer.questions.auto_result.AutoResult.bind`."""
     if found.row is None:
         raise UsageError(
             f"no strategy was found that fits: {'; '.join(found.advice) or 'see summary()'}"
@@ -72,7 +72,7 @@ def bind_auto(found: AutoResult, model: Any, *, missing: str) -> AbstractContext
 
         warn_of_absence(found.plan.placement.values(), missing)
         return nullcontext(model)
-    from placer.application.placing.model_binding import BoundStep, bind_model
+    from placer.application.binding.model_binding import BoundStep, bind_model
 
     if found.task == "training":
         step = _training_step(found.plan, adapts=True)

@@ -13,7 +13,7 @@ from placer.errors import NoSolutionError
 from placer.files import check_writable
 
 if TYPE_CHECKING:
-    from placer.questions.auto import AutoResult
+    from placer.questions.auto_result import AutoResult
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

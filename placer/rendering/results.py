@@ -68,7 +68,7 @@ def _renderers() -> Iterator[Renderer]:
 
     yield Renderer(MeasuredCosts, costs_text.costs_blocks)
     yield Renderer(Calibration, costs_text.calibration_blocks)
-    from placer.questions.auto import AutoResult
+    from placer.questions.auto_result import AutoResult
     from placer.rendering.text import auto_text
 
     yield Renderer(AutoResult, auto_text.auto_blocks, auto_text.auto_csv)

@@ -23,7 +23,7 @@ from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.prediction.predicted_step import PredictedStep
 from placer.problem.conflict import Conflict
-from placer.questions.auto import AutoResult
+from placer.questions.auto_result import AutoResult
 from placer.rendering import quantities
 from placer.rendering.html.columns import placement_columns, step_columns
 from placer.rendering.json_text import to_json

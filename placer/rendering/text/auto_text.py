@@ -7,7 +7,7 @@ from operator import attrgetter
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.questions.auto import AutoResult, AutoRow
+from placer.questions.auto_result import AutoResult, AutoRow
 from placer.questions.auto_ways import AS_IT_IS
 from placer.rendering.quantities import format_seconds, share_of_cap
 from placer.rendering.text.formats import to_csv

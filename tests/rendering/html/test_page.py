@@ -20,7 +20,7 @@ import placer.rendering.html
 from placer.errors import UsageError
 from placer.plan.rows import PlanWarning
 from placer.prediction.predicted_step import KINDS
-from placer.questions.auto import AutoResult, AutoRow
+from placer.questions.auto_result import AutoResult, AutoRow
 from placer.rendering.html.page import _render, json_in_script, render_page
 from placer.rendering.results import render_result
 

@@ -1,0 +1,164 @@
+"""What would bring a better way than the one that ``placer.auto`` chose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cost_models.byte_sizes import format_bytes, spell_bytes
+from cost_models.devices import Cluster, DeviceProperties, Link
+from placer.errors import PlacerError
+from placer.questions.auto_result import AutoRow, seconds_of
+from placer.questions.auto_ways import AS_IT_IS
+
+if TYPE_CHECKING:
+    from placer.questions.auto import Choice
+
+_LINKS = 4.0
+"""Links of so many times the bandwidth are what advice is about: NVLink instead of PCIe."""
+
+_DEVICES = 2.0
+"""Accelerators of so many times the rates are what advice is about: the next generation, as a
+rule."""
+
+
+class Advice:
+    """What would be better than what a ``choice`` came to."""
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice, self.program, self.ways = choice, choice.program, choice.ways
+
+    def lines(self, chosen: AutoRow | None) -> tuple[str, ...]:
+        """Returns settings that would bring a better way; if there are none, devices that would.
+        The way of least memory is not asked to be faster."""
+        found = list(self._changes(chosen))
+        if chosen is not None and self.choice.aim != "memory":
+            step = seconds_of(chosen)
+            found += self._faster_links(step)
+            found = found or [self._faster_devices(step)]
+            found += self._a_process_each(step)
+        return tuple(found)
+
+    def _a_process_each(self, step: float) -> Iterator[str]:
+        """About a process for every accelerator, each with the whole program and requests of its
+        own: it answers none sooner, and all of them more often."""
+        count, whole = len(self.ways.cluster.workers), self.ways.whole
+        if count < 2 or not whole.fits or self.program.trains or len(self.ways.alone) > 1:
+            return
+        size, took = self.program.size or 1, whole.step_seconds + self.program.keras_seconds
+        here = size / (step + self.program.keras_seconds)
+        less = "replicas do not help a batch of 1, " if self.program.size == 1 else ""
+        yield (
+            f"{less}{count} requests in parallel: a process for each accelerator answers "
+            f"{count * size / took:,.0f} samples/s in all, {count * size / took / here:.2f} times "
+            f"as many, each batch in {1e3 * took:.3g} ms; the host holds the model {count} times"
+        )
+
+    def _changes(self, chosen: AutoRow | None) -> Iterator[str]:
+        """Memory, leave to change statistics, or a smaller batch."""
+        step, least = seconds_of(chosen), math.inf
+        better = [
+            row
+            for row in self.choice.rows
+            if row is not chosen
+            and row.step_seconds
+            and not self.choice.is_equal(step, seconds_of(row))
+        ]
+        for row in better:
+            gain = f" ({self.choice.ratio(step, seconds_of(row)):.2f} times as fast)"
+            gain = gain if chosen else ""
+            if row.over_bytes and sum(row.over_bytes.values()) >= least:
+                continue  # a simpler way needs no more
+            if row.over_bytes:
+                least = sum(row.over_bytes.values())
+                caps = ",".join(
+                    f"{name}={spell_bytes(row.need_bytes[name])}" for name in row.over_bytes
+                )
+                needs = ", ".join(
+                    f"{format_bytes(row.need_bytes[name])} on {name}" for name in row.over_bytes
+                )
+                yield f"{needs}: {row.name}{gain}, --max-memory {caps}"
+            elif not row.is_exact and self.choice.exact:
+                yield f"exact=False (--inexact): {row.name}{gain}"
+        if any(row.name == AS_IT_IS and row.over_bytes for row in self.choice.rows):
+            with suppress(PlacerError):  # a batch of fixed size has no smaller one
+                yield from self._smaller_batch()
+
+    def _smaller_batch(self) -> Iterator[str]:
+        """About the largest batch that fits the first accelerator as it is; what is named was
+        predicted."""
+        size, first = self.program.size or 0, self.ways.cluster.workers[0]
+        if size < 2:
+            return
+        whole, half = (self._need(first, size), self._need(first, size // 2))
+        cap = self.ways.cluster.device(first).usable_bytes
+        slope = (whole - half) / (size - size // 2)
+        found = int(size // 2 + (cap - half) / slope) if slope > 0 else 0
+        for guess in (found, int(0.95 * found), int(0.8 * found)):
+            if 0 < guess < size and self.program.on_one_device(first, guess).fits:
+                yield f"a batch of {guess}: {AS_IT_IS}"
+                return
+
+    def _need(self, device: str, size: int) -> int:
+        return self.program.on_one_device(device, size).need_bytes[device]
+
+    def _faster_links(self, step: float) -> Iterator[str]:
+        """The way that would be the fastest of those that fit if links were faster."""
+        cluster = _with_links(self.ways.cluster)
+        name, seconds = self._fastest_on(cluster)
+        if not self.choice.is_equal(step, seconds):
+            links = f"links {_LINKS:g} times as fast"
+            if not cluster.links:
+                links = f"links of {cluster.default_link.bandwidth / 1e9:g} GB/s"
+            yield f"{links}: {name} ({self.choice.ratio(step, seconds):.2f} times as fast)"
+
+    def _faster_devices(self, step: float) -> str:
+        """The same of accelerators, where links are not what it takes."""
+        name, seconds = self._fastest_on(_with_rates(self.ways.cluster))
+        rates = f"accelerators of {_DEVICES:g} times the arithmetic and memory bandwidth"
+        if not self.choice.is_equal(step, seconds):
+            return f"{rates}: {name} ({self.choice.ratio(step, seconds):.2f} times as fast)"
+        return (
+            f"a larger batch, for more samples per second: launches and latencies take most of "
+            f"this step, so neither links {_LINKS:g} times as fast nor {rates} shorten it"
+        )
+
+    def _fastest_on(self, cluster: Cluster) -> tuple[str, float]:
+        """The fastest way of those that fit if the devices were these, and its step."""
+        names = {device.name for device in cluster.devices}
+        found = {
+            row.name: self.choice.built[row.name].seconds_on(cluster)
+            for row in self.choice.choosable()
+            if row.need_bytes.keys() <= names
+        }
+        name = min(found, key=found.__getitem__, default="")
+        return name, found.get(name, math.inf)
+
+
+def _with_links(cluster: Cluster) -> Cluster:
+    """The cluster with faster links."""
+
+    def faster(link: Link) -> Link:
+        return replace(link, bandwidth=_LINKS * link.bandwidth)
+
+    links = {pair: faster(link) for pair, link in cluster.links.items()}
+    return replace(cluster, default_link=faster(cluster.default_link), links=links)
+
+
+def _with_rates(cluster: Cluster) -> Cluster:
+    """The cluster with accelerators of higher rates."""
+
+    def faster(device: DeviceProperties) -> DeviceProperties:
+        fp16 = device.peak_flops_fp16
+        return replace(
+            device,
+            peak_flops=_DEVICES * device.peak_flops,
+            peak_flops_fp16=None if fp16 is None else _DEVICES * fp16,
+            memory_bandwidth=_DEVICES * device.memory_bandwidth,
+        )
+
+    devices = (faster(d) if d.name in cluster.workers else d for d in cluster.devices)
+    return replace(cluster, devices=tuple(devices))
