@@ -1,0 +1,220 @@
+"""Runs the fifteen programs under what ``placer.auto`` chooses, each in a process of its own.
+
+    python benchmarks/published_programs/run.py [NAME ...]
+    placer simulate --devices 2xT4 -- python benchmarks/published_programs/run.py --step NAME
+
+Draws are held equal: each is one example's, the same for all examples, parts and steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+DEVICES, TIGHT = "2xT4", 0.7
+"""Devices, and the share of the whole step's need that each gets when it is to be divided."""
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--step"]:
+        one_step(arguments[1])
+    elif arguments[:1] in (["--fit"], ["--fingerprints"]):
+        task = fitted if arguments[0] == "--fit" else fingerprints
+        print(json.dumps(task(*arguments[1:])), flush=True)
+    else:
+        from programs import FIFTEEN
+
+        names = arguments or [program.name for program in FIFTEEN]
+        print("| program | auto | caps at 70% | prints |\n|---|---|---|---|")
+        for name in names:
+            wide, tight = (child("--fit", name, share) for share in ("", str(TIGHT)))
+            both = [child("--fingerprints", name, hash_seed=str(seed)) for seed in (1, 2)]
+            alike = "equal" if both[0] == both[1] else f"{both}"
+            print(f"| {name} | {shown(wide)} | {shown(tight)} | {alike} |", flush=True)
+
+
+def child(*arguments: str, hash_seed: str = "0") -> Any:
+    """What a fresh process in a folder of its own answers."""
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "TF_ENABLE_ONEDNN_OPTS": "0"}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, str(Path(__file__).resolve()), *arguments]
+        ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if ran.returncode:
+        return {"error": "; ".join(ran.stderr.strip().splitlines()[-1:])}
+    return json.loads(ran.stdout.strip().splitlines()[-1])
+
+
+def shown(found: Any) -> str:
+    """A cell of the table."""
+    if "error" in found:
+        return f"**{found['error']}**"
+    return f"{found['chosen']}, {found['difference']:.1e} ({found['seconds']:.0f} s)"
+
+
+def known(name: str) -> Any:
+    """The program of this name."""
+    from programs import FIFTEEN
+
+    return next(program for program in FIFTEEN if program.name == name)
+
+
+def fresh(program: Any) -> Any:
+    """The model with the first weights of every such model."""
+    import keras
+
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(7)
+    return program.build()
+
+
+def batch_of(program: Any) -> Any:
+    """A batch as ``auto`` takes it, where the model does not say what one is."""
+    from programs import BATCH
+
+    found = program.data(BATCH)
+    is_bare = len(found) == 1 and not isinstance(found[0], tuple)
+    return (found[0] if is_bare else found) if program.needs_data else None
+
+
+def asked(model: Any, program: Any, **options: Any) -> Any:
+    """The answer of ``auto``."""
+    from programs import BATCH
+
+    import placer
+
+    return placer.auto(model, DEVICES, batch_size=BATCH, data=batch_of(program), **options)
+
+
+def trained(model: Any, program: Any) -> list[list[float]]:
+    """The losses of every batch of three epochs."""
+    import keras
+    from programs import BATCH, EPOCHS, STEPS
+
+    found: list[list[float]] = []
+
+    class Losses(keras.callbacks.Callback):
+        """Keeps the losses of a batch, and forgets them for the next."""
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            del batch
+            found.append([float(logs[key]) for key in sorted(logs) if "loss" in key])
+            self.model.reset_metrics()
+
+    settings = {"batch_size": BATCH, "epochs": EPOCHS, "shuffle": False, "verbose": 0}
+    model.fit(*program.data(BATCH * STEPS), callbacks=[Losses()], **settings)
+    return found
+
+
+def fitted(name: str, share: str) -> dict[str, Any]:
+    """What is chosen, and how far its losses are from plain Keras's; caps at a ``share``."""
+    import tensorflow as tf
+
+    import placer
+
+    placer.rehearsal_devices(2)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    program, options = known(name), dict[str, Any]()
+    with draws_held():
+        if share:
+            need = asked(fresh(program), program, for_="memory").rows[0].need_bytes
+            cap = int(float(share) * need["GPU:0"])
+            options = {"max_memory": {"GPU:0": cap, "GPU:1": cap}, "reserve": 0, "margin": 0.0}
+        plain = trained(fresh(program), program)
+        model = fresh(program)
+        begin = time.perf_counter()
+        auto = asked(model, program, **options)
+        seconds = time.perf_counter() - begin
+        with auto.bind(model):
+            bound = trained(model, program)
+    pairs = [pair for steps in zip(plain, bound, strict=True) for pair in zip(*steps, strict=True)]
+    return {
+        "chosen": auto.chosen,
+        "seconds": seconds,
+        "losses": plain,
+        "difference": max(abs(a - b) / max(abs(a), 1e-6) for a, b in pairs[: 10 * len(plain[0])]),
+        "rows": {row.name: row.note for row in auto.rows},
+    }
+
+
+def fingerprints(name: str) -> list[str]:
+    """Those of the training step, whole and in two parts where it has any."""
+    import placer
+    from placer.errors import PlacerError
+    from placer.extraction.reading.training_steps import batch_specs, model_specs, trace_step
+    from placer.strategies.keras_replicas import divided_train_step
+    from placer.strategies.requests import TrainingDivision
+
+    program = known(name)
+    model = fresh(program)
+    data = batch_of(program)
+    specs = model_specs(model) if data is None else batch_specs(data)
+    found = [placer.extract(trace_step(model, specs, "train_step")).model["fingerprint"]]
+    try:
+        method = divided_train_step(model, TrainingDivision(pieces=2))
+        function = trace_step(model, specs, "train_step", method)
+        found.append(placer.extract(function).model["fingerprint"])
+    except PlacerError:
+        found.append("")
+    return found
+
+
+def one_step(name: str) -> None:
+    """Plans and trains one batch, on the GPUs that there are."""
+    program = known(name)
+    model = fresh(program)
+    auto = asked(model, program, margin=0.0)
+    from programs import BATCH
+
+    with auto.bind(model, missing="error"):
+        model.fit(*program.data(BATCH), batch_size=BATCH, verbose=0)
+    print(f"{name}: a step as {auto.chosen}")
+
+
+@contextmanager
+def draws_held() -> Iterator[None]:
+    """Has what a graph draws be one example's, for all of them, and the same in every step."""
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.ops import gen_stateless_random_ops as first
+    from tensorflow.python.ops import gen_stateless_random_ops_v2 as second
+
+    def of_one_example(draw: Callable[..., Any]) -> Callable[..., Any]:
+        def drawn(shape: Any, *arguments: Any, **settings: Any) -> Any:
+            shape = tf.convert_to_tensor(shape)
+            if tf.executing_eagerly() or shape.shape[0] == 0:
+                return draw(shape, *arguments, **settings)
+            one = draw(tf.concat([[1], shape[1:]], 0), *arguments, **settings)
+            return tf.broadcast_to(one, shape)
+
+        return drawn
+
+    before = [
+        (module, name, function)
+        for module in (first, second)
+        for name, function in vars(module).items()
+        if name.startswith("stateless_random_") and callable(function)
+        if not any(word in name for word in ("fallback", "get_", "gamma", "binomial"))
+    ]
+    following = keras.random.SeedGenerator.next
+    for module, name, function in before:
+        setattr(module, name, of_one_example(function))
+    keras.random.SeedGenerator.next = lambda self, **_: self.state.value * 1
+    try:
+        yield
+    finally:
+        keras.random.SeedGenerator.next = following
+        for module, name, function in before:
+            setattr(module, name, function)
+
+
+if __name__ == "__main__":
+    main()
