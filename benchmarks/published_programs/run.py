@@ -14,32 +14,37 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 DEVICES, TIGHT = "2xT4", 0.7
-"""Devices, and the share of the whole step's need that each gets when it is to be divided."""
+"""Devices, and the share of the whole step's need that each gets when something has to be done."""
+
+SEARCH_SECONDS = 2.0
 
 
 def main() -> None:
     arguments = sys.argv[1:]
     if arguments[:1] == ["--step"]:
         one_step(arguments[1])
-    elif arguments[:1] in (["--fit"], ["--fingerprints"]):
+    elif arguments[:1] in (["--fit"], ["--prints"]):
         task = fitted if arguments[0] == "--fit" else fingerprints
-        print(json.dumps(task(*arguments[1:])), flush=True)
+        print(json.dumps(task(arguments[1])), flush=True)
     else:
         from programs import FIFTEEN
 
-        names = arguments or [program.name for program in FIFTEEN]
-        print("| program | auto | caps at 70% | prints |\n|---|---|---|---|")
-        for name in names:
-            wide, tight = (child("--fit", name, share) for share in ("", str(TIGHT)))
-            both = [child("--fingerprints", name, hash_seed=str(seed)) for seed in (1, 2)]
-            alike = "equal" if both[0] == both[1] else f"{both}"
-            print(f"| {name} | {shown(wide)} | {shown(tight)} | {alike} |", flush=True)
+        print("| program | auto | caps at 70% | fingerprints |\n|---|---|---|---|", flush=True)
+        for name in arguments or [program.name for program in FIFTEEN]:
+            found, prints = child("--fit", name), child("--prints", name, hash_seed="1")
+            if "error" in found:
+                print(f"| {name} | {found['error']} | | |", flush=True)
+                continue
+            alike = "equal" if found["prints"] == prints else "differ"
+            cells = " | ".join(shown(found[key]) for key in ("wide", "tight"))
+            print(f"| {name} | {cells} | {alike} |", flush=True)
 
 
 def child(*arguments: str, hash_seed: str = "0") -> Any:
@@ -55,9 +60,7 @@ def child(*arguments: str, hash_seed: str = "0") -> Any:
 
 def shown(found: Any) -> str:
     """A cell of the table."""
-    if "error" in found:
-        return f"**{found['error']}**"
-    return f"{found['chosen']}, {found['difference']:.1e} ({found['seconds']:.0f} s)"
+    return found.get("error") or f"{found['chosen']}, {found['difference']:.1e}"
 
 
 def known(name: str) -> Any:
@@ -114,35 +117,43 @@ def trained(model: Any, program: Any) -> list[list[float]]:
     return found
 
 
-def fitted(name: str, share: str) -> dict[str, Any]:
-    """What is chosen, and how far its losses are from plain Keras's; caps at a ``share``."""
+def fitted(name: str) -> dict[str, Any]:
+    """What is chosen, and how far its losses are from plain Keras's: as it is asked for, and with
+    caps at a share of what the whole needs."""
     import tensorflow as tf
 
     import placer
 
     placer.rehearsal_devices(2)
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    program, options = known(name), dict[str, Any]()
+    program, prints = known(name), fingerprints(name)
     with draws_held():
-        if share:
-            need = asked(fresh(program), program, for_="memory").rows[0].need_bytes
-            cap = int(float(share) * need["GPU:0"])
-            options = {"max_memory": {"GPU:0": cap, "GPU:1": cap}, "reserve": 0, "margin": 0.0}
         plain = trained(fresh(program), program)
-        model = fresh(program)
+        wide, need = under(program, plain)
+        cap = int(TIGHT * need)
+        caps = {"max_memory": {"GPU:0": cap, "GPU:1": cap}, "reserve": 0, "margin": 0.0}
+        tight, _ = under(program, plain, **caps)
+    return {"wide": wide, "tight": tight, "prints": prints, "plain": plain}
+
+
+def under(program: Any, plain: Any, **options: Any) -> tuple[dict[str, Any], int]:
+    """One run under ``auto``, and what the whole needs."""
+    model, need, found = fresh(program), 0, dict[str, Any]()
+    try:
         begin = time.perf_counter()
-        auto = asked(model, program, **options)
-        seconds = time.perf_counter() - begin
+        auto = asked(model, program, time_limit=SEARCH_SECONDS, **options)
+        need = auto.rows[0].need_bytes["GPU:0"]
+        found |= {"chosen": auto.chosen, "seconds": time.perf_counter() - begin}
+        found["rows"] = {row.name: row.note for row in auto.rows}
         with auto.bind(model):
             bound = trained(model, program)
-    pairs = [pair for steps in zip(plain, bound, strict=True) for pair in zip(*steps, strict=True)]
-    return {
-        "chosen": auto.chosen,
-        "seconds": seconds,
-        "losses": plain,
-        "difference": max(abs(a - b) / max(abs(a), 1e-6) for a, b in pairs[: 10 * len(plain[0])]),
-        "rows": {row.name: row.note for row in auto.rows},
-    }
+        steps = zip(plain[:10], bound, strict=False)
+        pairs = [pair for both in steps for pair in zip(*both, strict=True)]
+        found["difference"] = max(abs(a - b) / max(abs(a), 1e-6) for a, b in pairs)
+    except Exception as error:
+        traceback.print_exc()
+        found["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
+    return found, need
 
 
 def fingerprints(name: str) -> list[str]:

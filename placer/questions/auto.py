@@ -18,11 +18,15 @@ from typing import Any, Unpack
 
 from cost_models.byte_sizes import format_bytes
 from placer.errors import PlacerError, UsageError
+from placer.extraction.process.child_process import one_reading_process
 from placer.plan.request import Keywords, read_options, takes_options
+from placer.processes import collection_paused
 from placer.questions.auto_advice import Advice
 from placer.questions.auto_programs import AutoProgram, Built, open_program
 from placer.questions.auto_result import AutoResult, AutoRow, seconds_of
 from placer.questions.auto_ways import AS_IT_IS, ONE_PLACEMENT, PARTS, Way, Ways
+from placer.solving.process.child_search import one_process
+from placer.solving.process.compiling import STEP_TIME, TRANSFER, warm_up
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,11 +45,15 @@ the right order."""
 SEARCH_SECONDS = 5.0
 """Seconds of each search by default."""
 
+_MANY_OPS, _LEAST_GAIN = 5_000, 1.25
+"""A way of so many ops, which takes a minute to build, is tried where it may be so much faster."""
+
 _MOST_CHARACTERS = 200
 """Characters of another library's message that a row has room for."""
 
 
 @takes_options
+@collection_paused()
 def auto(
     source: Any,
     devices: str | Path,
@@ -73,8 +81,10 @@ def auto(
     if not 0 <= margin < 1:
         raise UsageError(f"the margin is {margin!r}; give a share from 0 to below 1, such as 0.1")
     wanted = read_options({"time_limit": SEARCH_SECONDS, **options})
-    program = open_program(source, devices, wanted, data)
-    return Choice(program, for_, margin, exact=exact).result()
+    warm_up(TRANSFER, STEP_TIME)  # once per user, while the program is read
+    with one_reading_process(), one_process():
+        program = open_program(source, devices, wanted, data)
+        return Choice(program, for_, margin, exact=exact).result()
 
 
 @takes_options
@@ -166,9 +176,17 @@ class Choice:
         if way.in_parts and self.program.undivided:
             return replace(row, note=self.program.undivided)
         if way.tighter is not None and best < math.inf:
-            row = replace(row, least_seconds=max(way.least_seconds, way.tighter()))
+            seconds, ops = way.tighter()
+            row = replace(row, least_seconds=max(way.least_seconds, seconds))
             if self.is_equal(best, row.least_seconds):
                 return replace(row, note=_no_faster(best, row.least_seconds, PARTS))
+            gain = best / row.least_seconds
+            if self.margin and ops > _MANY_OPS and gain < _LEAST_GAIN:
+                return replace(
+                    row,
+                    note=f"not tried: it has about {ops:,} ops, which take long to build, and is "
+                    f"at most {gain:.2f} times as fast as {1e3 * best:.3g} ms (margin 0 tries it)",
+                )
         return row
 
     def _moved(self, built: Built) -> str:

@@ -72,7 +72,8 @@ class Built:
 class AutoProgram:
     """A program on some devices: a file, or a function.
 
-    ``source`` is what :func:`placer.place` takes.  ``inexact`` are variables that parts of a batch
+    ``source`` is what :func:`placer.place` takes, or a flat program, of which ``function`` keeps
+    the variables.  ``inexact`` are variables that parts of a batch
     would give other values than the whole; ``note`` is what a reader should know of the parts,
     ``shape_advice`` what to do about unknown shapes.
     """
@@ -80,6 +81,7 @@ class AutoProgram:
     source: Any
     devices: str | Path
     wanted: Options
+    function: Any = None
     name: str = ""
     task: str = "inference"
     inexact: tuple[str, ...] = ()
@@ -261,19 +263,22 @@ def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -
             f"; or give auto a batch of {source.name!r} as fit takes it, data=(x, y), which has "
             "all lengths"
         )
+    from placer.extraction.reading.loading import load_program
     from placer.extraction.reading.training_steps import batch_specs, model_specs, trace_step
 
     specs = model_specs(source) if data is None else batch_specs(data)
     if not getattr(source, "compiled", False):
         specs = (specs if isinstance(specs, tuple) else (specs,))[:1]
-        return AutoProgram(source=trace_step(source, specs, "predict_step"), **known)
-    from placer.extraction.reading.loading import load_program
+        function = trace_step(source, specs, "predict_step")
+        program = load_program(function, fingerprinted=False)
+        return AutoProgram(source=program, function=function, **known)
     from placer.strategies.keras_steps import draws_numbers, written_state
 
     function = trace_step(source, specs, "train_step", values=False)
     program = load_program(function, fingerprinted=False)
     return TrainingProgram(
-        source=function,
+        source=program,
+        function=function,
         task="training",
         model=source,
         specs=specs,

@@ -22,6 +22,7 @@ from cost_models.op_info import Shape
 from cost_models.roofline import op_seconds
 from placer.errors import NoSolutionError, PlacerError
 from placer.graph.op_graph import Op
+from placer.graph.passes.roles import find_roles
 from placer.pipeline.workload import Workload
 from placer.questions.auto_programs import AutoProgram, Built
 from placer.strategies.requests import (
@@ -57,8 +58,8 @@ _CHAIN = "its longest chain of ops takes as long"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """A way before it is built: it cannot beat ``least_seconds``, for the reason ``limit``.
-    ``changes`` is what is different for the user.  ``tighter`` gives a step in seconds that it
-    cannot beat either, after some more reading."""
+    ``changes`` is what is different for the user.  ``tighter`` gives, after some more reading, a
+    step in seconds that it cannot beat either, and about how many ops it has."""
 
     name: str
     changes: str
@@ -66,7 +67,7 @@ class Way:
     limit: str
     build: Callable[[], Built]
     in_parts: bool = False
-    tighter: Callable[[], float] | None = None
+    tighter: Callable[[], tuple[float, int]] | None = None
 
 
 class Ways:
@@ -262,7 +263,7 @@ class Ways:
         fewest = _FEWEST_PER_STAGE * count
         while pieces > fewest:
             pieces = max(fewest, pieces // 2)
-            if self._least_in_pieces(pieces) >= self.to_beat:
+            if self._least_in_pieces(pieces)[0] >= self.to_beat:
                 break
             found = self._staged(pieces)
             if not found.fits or found.step_seconds >= best.step_seconds:
@@ -270,23 +271,31 @@ class Ways:
             best = found
         return best
 
-    def _least_in_pieces(self, pieces: int) -> float:
+    def _least_in_pieces(self, pieces: int) -> tuple[float, int]:
         return self._least_in_parts(StrategyRequest(kind=PIPELINE, parts=pieces), pieces)
 
     def _staged(self, pieces: int) -> Built:
         asked = StrategyRequest(kind=PIPELINE, parts=pieces)
         return replace(self.program.divided(asked, self.cluster), name=str(asked))
 
-    def _least_in_parts(self, asked: StrategyRequest, parts: int) -> float:
-        """The step in seconds that ``parts`` cannot beat, all with their own launches."""
+    def _least_in_parts(self, asked: StrategyRequest, parts: int) -> tuple[float, int]:
+        """The step in seconds that ``parts`` cannot beat, all with their own launches, and about
+        how many ops it has."""
         count, size = len(self.cluster.workers), self.program.size or 1
         least = max(1, size // parts) if asked.kind == PIPELINE else math.ceil(size / parts)
         piece = self.program.whole(least)
         works = [_work_of_part(built, piece, kind) for kind, built in self.alone.items()]
-        if asked.kind in (REPLICAS, ALL_REDUCE):
-            return max(sum(part.values()) for part, _ in works)
         part, rest = (_least_sum(loads) for loads in zip(*works, strict=True))
-        return (parts * part + (0.0 if asked.kind == HYBRID else rest)) / count
+        shared = (parts * part + (0.0 if asked.kind == HYBRID else rest)) / count
+        ops = len(piece.graph.ops) + (parts - 1) * len(works[0][0])
+        if asked.kind == ALL_REDUCE:  # every one has what comes of gradients, updates too
+            gradients = piece.graph.ask_once(find_roles).gradients
+            again = [sum(s for op, s in once.items() if op in gradients) for _, once in works]
+            alone = [sum(each.values()) for each, _ in works]
+            return max(shared, *map(sum, zip(alone, again, strict=True))), ops
+        if asked.kind == REPLICAS:
+            return max(shared, *(sum(each.values()) for each, _ in works)), ops
+        return shared, ops
 
 
 def _kind(cluster: Cluster, name: str) -> str:

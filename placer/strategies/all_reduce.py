@@ -46,9 +46,9 @@ def all_reduce(
     """For every replica its (variable, gradient) pairs with the sum over ``parts`` of weight x
     gradient.
 
-    ``parts`` have the same variables; what has no gradient is left out.  ``names`` are those of the
-    devices: one set of them is one group of TensorFlow's.  Raises :class:`UsageError` for a sparse
-    gradient, and for a dtype that cannot be added up.
+    ``parts`` have the same variables, of which :func:`require_reducible` refuses none; what has no
+    gradient is left out.  ``names`` are those of the devices: one set of them is one group of
+    TensorFlow's.
     """
     packs = _packs(parts[0])
     group_key = _key(*names)
@@ -106,7 +106,6 @@ def _packs(pairs: Pairs) -> list[list[int]]:
     sizes = {}
     for index, (variable, gradient) in enumerate(pairs):
         if gradient is not None:
-            _require_reducible(variable, gradient)
             sizes[index] = math.prod(variable.shape) * gradient.dtype.size
     most = min(MOST_BYTES, max(LEAST_BYTES, sum(sizes.values()) // PACKS))
     packs, open_packs = list[list[int]](), dict[Any, tuple[list[int], int]]()
@@ -124,24 +123,25 @@ def _packs(pairs: Pairs) -> list[list[int]]:
     return sorted(packs, key=min, reverse=True)
 
 
-def _require_reducible(variable: Any, gradient: Any) -> None:
+def require_reducible(pairs: Pairs) -> None:
     """Raises :class:`UsageError` for a gradient that no all-reduce adds up.
 
     A sparse one made dense would be another one to Keras's optimizers: they square the rows before
     they add those of one index.
     """
-    name = getattr(variable, "path", variable.name)
-    if isinstance(gradient, tf.IndexedSlices):
-        raise UsageError(
-            f"the gradient of {name} is sparse (tf.IndexedSlices): its rows differ from replica to "
-            "replica, and an all-reduce adds up equal rows; use replicas"
-        )
-    if gradient.dtype not in _REDUCED:
-        kinds = ", ".join(dtype.name for dtype in _REDUCED)
-        raise UsageError(
-            f"the gradient of {name} is {gradient.dtype.name}; an all-reduce takes {kinds}; use "
-            "replicas"
-        )
+    for variable, gradient in pairs:
+        name = getattr(variable, "path", variable.name)
+        if isinstance(gradient, tf.IndexedSlices):
+            raise UsageError(
+                f"the gradient of {name} is sparse (tf.IndexedSlices): its rows differ from replica "
+                "to replica, and an all-reduce adds up equal rows; use replicas"
+            )
+        if gradient is not None and gradient.dtype not in _REDUCED:
+            kinds = ", ".join(dtype.name for dtype in _REDUCED)
+            raise UsageError(
+                f"the gradient of {name} is {gradient.dtype.name}; an all-reduce takes {kinds}; "
+                "use replicas"
+            )
 
 
 def _key(*parts: object) -> int:

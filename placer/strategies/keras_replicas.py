@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
-from placer.strategies.all_reduce import all_reduce
+from placer.strategies.all_reduce import all_reduce, require_reducible
 from placer.strategies.gradients import Pairs
 from placer.strategies.keras_steps import KerasStep
 from placer.strategies.parts import HOST, variables_free
@@ -65,6 +65,7 @@ class ReplicatedKerasStep(KerasStep):
             for number, part in enumerate(parts):
                 with self._replica(number):
                     _, output, pairs = self.backward(part)
+                require_reducible(pairs)
                 outputs.append(output)
                 gradients.append(pairs)
             # one sum for all, and the same update in each

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,6 +150,24 @@ def start_ahead() -> None:
         _ahead.append(Child(ENVIRONMENT, LOADED_AHEAD))
 
 
+_blocks: list[None] = []
+"""One entry for each :func:`one_reading_process` that is open."""
+
+
+@contextmanager
+def one_reading_process() -> Iterator[None]:
+    """Requests inside of it are answered by one process, which begins to load now and ends with the
+    outermost block."""
+    _blocks.append(None)
+    try:
+        start_ahead()
+        yield
+    finally:
+        _blocks.pop()
+        while _ahead and not _blocks:
+            _ahead.pop().close(wait=False)
+
+
 def _ask(
     task: str,
     request: Request,
@@ -156,7 +175,11 @@ def _ask(
     told: Callable[[Any], None] | None = None,
 ) -> Outcome:
     start_ahead()
-    return _ahead.pop().ask(f"{TASKS}:{task}", request, time_limit_seconds, told)
+    child, is_kept = _ahead.pop(), bool(_blocks)
+    outcome = child.ask(f"{TASKS}:{task}", request, time_limit_seconds, told, keep=is_kept)
+    if is_kept and outcome.ending is Ending.ANSWERED:
+        _ahead.append(child)
+    return outcome
 
 
 def _answer(request: Request, outcome: Outcome) -> Any:

@@ -48,7 +48,8 @@ def load_program(
     """The flat program of a model: calls inlined, only what the outputs need, weights unread.
 
     ``source`` is the path of a SavedModel folder or a GraphDef file, a GraphDef, a
-    ConcreteFunction, a ``tf.function`` with one trace, a Keras model, or a ``tf.Graph``.
+    ConcreteFunction, a ``tf.function`` with one trace, a Keras model, a ``tf.Graph``, or a flat
+    program that was loaded before.
     ``tag_set`` and ``signature`` choose in a SavedModel (``serve`` and ``serving_default`` if not
     given); ``outputs`` are keys of the signature, ops or tensors.  Without them a MetaGraphDef
     runs what its collections ``train_op`` and ``losses`` hold, if it has a ``train_op``; any other
@@ -56,6 +57,8 @@ def load_program(
     :func:`~placer.extraction.flat_program.analyse_program` shall do that meanwhile.  Raises
     :class:`ModelError` or :class:`UsageError` saying what exists.
     """
+    if isinstance(source, FlatProgram):
+        return divided(source, division)
     choice = ProgramChoice(tag_set=tag_set, signature=signature, outputs=outputs)
     raw = read_program(source, choice)
     return divided(flatten(raw, fingerprinted=fingerprinted), division)
