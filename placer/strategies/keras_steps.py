@@ -36,6 +36,7 @@ class KerasStep(DividedStep):
         super().__init__(model.train_step, model.optimizer, None, "mean", None, "mean")
         self.model = model
         self._means: dict[int, tuple[Any, list[Any]]] = {}
+        self._updated: list[Any] = []  # the variables that the step updates, as it gives them
         others = [
             name
             for name, value in vars(model).items()
@@ -71,6 +72,7 @@ class KerasStep(DividedStep):
                 f"the train_step of {self.model.name!r} gives a {type(logs).__name__}; parts of a "
                 "batch need its logs as a dictionary of names to scalars"
             )
+        self._updated = [variable for variable, _ in applied[0]]
         return None, {k: results.get(id(v), v) for k, v in logs.items()}, applied[0]
 
     @contextmanager
@@ -116,8 +118,7 @@ class KerasStep(DividedStep):
     def apply(self, pairs: Pairs) -> None:
         """Runs the optimizer on the gradients of the whole batch."""
         found = {id(variable): gradient for variable, gradient in pairs}
-        known = self.model.trainable_weights
-        self.optimizer.apply_gradients([(found.get(id(v)), v) for v in known])
+        self.optimizer.apply_gradients([(found.get(id(v)), v) for v in self._updated])
 
     def logs(self, outputs: Sequence[Any], weights: Sequence[Any]) -> dict[str, Any]:
         """The logs of the whole batch."""
