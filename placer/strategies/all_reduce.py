@@ -133,8 +133,8 @@ def require_reducible(pairs: Pairs) -> None:
         name = getattr(variable, "path", variable.name)
         if isinstance(gradient, tf.IndexedSlices):
             raise UsageError(
-                f"the gradient of {name} is sparse (tf.IndexedSlices): its rows differ from replica "
-                "to replica, and an all-reduce adds up equal rows; use replicas"
+                f"the gradient of {name} is sparse (tf.IndexedSlices): its rows differ from "
+                "replica to replica, and an all-reduce adds up equal rows; use replicas"
             )
         if gradient is not None and gradient.dtype not in _REDUCED:
             kinds = ", ".join(dtype.name for dtype in _REDUCED)

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placer.application.binding.replicas import Replicas
 from placer.application.devices.device_mapping import HOST, DeviceMapping
 from placer.application.placing.moved_variables import MovedVariables, copy_variable, made_snug
 from placer.application.placing.placed_function import PlacedFunction, captured_variables
+from placer.application.placing.replicas import Replicas
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.created_variables import created_on
 from placer.extraction.reading.optimizer_slots import slot_devices
@@ -21,8 +21,8 @@ from placer.plan.plan import Plan
 class BoundVariables:
     """The variables of ``model`` as ``plan`` has them.
 
-    ``copies`` is what runs for a variable, as ``place_function`` keeps it; ``replicas`` are the variables
-    of other replicas.
+    ``copies`` is what runs for a variable, as ``place_function`` keeps it; ``replicas`` are the
+    variables of other replicas.
     """
 
     def __init__(self, model: Any, plan: Plan, mapping: DeviceMapping) -> None:
