@@ -25,6 +25,17 @@ DEVICES, TIGHT = "2xT4", 0.7
 
 SEARCH_SECONDS = 2.0
 
+SLOW = """
+[[device]]
+name = "{name}"
+type = "{type}"
+memory = "{memory}"
+peak_flops = {flops}
+memory_bandwidth = {flops}
+launch_seconds = 1e-6
+"""
+"""Accelerators on which such small steps are worth dividing."""
+
 
 def main() -> None:
     arguments = sys.argv[1:]
@@ -36,14 +47,15 @@ def main() -> None:
     else:
         from programs import FIFTEEN
 
-        print("| program | auto | caps at 70% | fingerprints |\n|---|---|---|---|", flush=True)
+        print("| program | 2xT4 | caps at 70% | slow GPUs | fingerprints |", flush=True)
+        print("|---|---|---|---|---|", flush=True)
         for name in arguments or [program.name for program in FIFTEEN]:
             found, prints = child("--fit", name), child("--prints", name, hash_seed="1")
             if "error" in found:
-                print(f"| {name} | {found['error']} | | |", flush=True)
+                print(f"| {name} | {found['error']} | | | |", flush=True)
                 continue
             alike = "equal" if found["prints"] == prints else "differ"
-            cells = " | ".join(shown(found[key]) for key in ("wide", "tight"))
+            cells = " | ".join(shown(found[key]) for key in ("wide", "tight", "slow"))
             print(f"| {name} | {cells} | {alike} |", flush=True)
 
 
@@ -88,13 +100,13 @@ def batch_of(program: Any) -> Any:
     return (found[0] if is_bare else found) if program.needs_data else None
 
 
-def asked(model: Any, program: Any, **options: Any) -> Any:
+def asked(model: Any, program: Any, devices: str, **options: Any) -> Any:
     """The answer of ``auto``."""
     from programs import BATCH
 
     import placer
 
-    return placer.auto(model, DEVICES, batch_size=BATCH, data=batch_of(program), **options)
+    return placer.auto(model, devices, batch_size=BATCH, data=batch_of(program), **options)
 
 
 def trained(model: Any, program: Any) -> list[list[float]]:
@@ -118,8 +130,8 @@ def trained(model: Any, program: Any) -> list[list[float]]:
 
 
 def fitted(name: str) -> dict[str, Any]:
-    """What is chosen, and how far its losses are from plain Keras's: as it is asked for, and with
-    caps at a share of what the whole needs."""
+    """What is chosen, and how far its losses are from plain Keras's: as it is asked for, with caps
+    at a share of what the whole needs, and where a batch is worth dividing."""
     import tensorflow as tf
 
     import placer
@@ -129,19 +141,29 @@ def fitted(name: str) -> dict[str, Any]:
     program, prints = known(name), fingerprints(name)
     with draws_held():
         plain = trained(fresh(program), program)
-        wide, need = under(program, plain)
+        wide, need = under(program, plain, DEVICES)
         cap = int(TIGHT * need)
         caps = {"max_memory": {"GPU:0": cap, "GPU:1": cap}, "reserve": 0, "margin": 0.0}
-        tight, _ = under(program, plain, **caps)
-    return {"wide": wide, "tight": tight, "prints": prints, "plain": plain}
+        tight, _ = under(program, plain, DEVICES, **caps)
+        Path("slow.toml").write_text(slow_gpus())
+        slow, _ = under(program, plain, "slow.toml", margin=0.0)
+    return {"wide": wide, "tight": tight, "slow": slow, "prints": prints, "plain": plain}
 
 
-def under(program: Any, plain: Any, **options: Any) -> tuple[dict[str, Any], int]:
+def slow_gpus() -> str:
+    """Two of them, and a host that is slower."""
+    rows = [("GPU:0", "GPU", 1e10), ("GPU:1", "GPU", 1e10), ("CPU:0", "CPU", 1e9)]
+    return "".join(
+        SLOW.format(name=name, type=kind, memory="8GiB", flops=flops) for name, kind, flops in rows
+    )
+
+
+def under(program: Any, plain: Any, devices: str, **options: Any) -> tuple[dict[str, Any], int]:
     """One run under ``auto``, and what the whole needs."""
     model, need, found = fresh(program), 0, dict[str, Any]()
     try:
         begin = time.perf_counter()
-        auto = asked(model, program, time_limit=SEARCH_SECONDS, **options)
+        auto = asked(model, program, devices, time_limit=SEARCH_SECONDS, **options)
         need = auto.rows[0].need_bytes["GPU:0"]
         found |= {"chosen": auto.chosen, "seconds": time.perf_counter() - begin}
         found["rows"] = {row.name: row.note for row in auto.rows}
@@ -182,7 +204,7 @@ def one_step(name: str) -> None:
     """Plans and trains one batch, on the GPUs that there are."""
     program = known(name)
     model = fresh(program)
-    auto = asked(model, program, margin=0.0)
+    auto = asked(model, program, DEVICES)
     from programs import BATCH
 
     with auto.bind(model, missing="error"):
