@@ -57,6 +57,7 @@ def _training_step(plan: Plan, *, adapts: bool = False) -> BoundStep:
         method=partial(divided_train_step, division=division),
         parts=division.parts,
         check=partial(check_parts, parts=division.parts, is_exact=division.is_exact),
+        is_proved=division.is_proved,
         adapts=True,
     )
 

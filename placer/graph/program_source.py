@@ -26,6 +26,7 @@ class TrainingDivisionFacts(TypedDict):
     in_flight: int
     replicated: bool
     is_exact: bool
+    is_proved: NotRequired[bool]
 
 
 class ModelSource(TypedDict, total=False):

@@ -202,14 +202,18 @@ class TrainingProgram(AutoProgram):
     specs: Any
     data: Any = None
 
-    @cached_property
+    @property
     def undivided(self) -> str:
         """Why parts of a batch would train another model than the whole; "" if they do not."""
+        return self._decided[0]
+
+    @cached_property
+    def _decided(self) -> tuple[str, bool]:
         from placer.application.running.generated_inputs import batch_like
-        from placer.strategies.same_training import why_undivided
+        from placer.strategies.same_training import decide_division
 
         size, found = self.size or 1, self.whole().extraction
-        return why_undivided(
+        return decide_division(
             self.model,
             self.specs,
             size,
@@ -227,7 +231,8 @@ class TrainingProgram(AutoProgram):
         from placer.strategies.keras_replicas import divided_train_step
 
         division = training_division(asked, cluster, speeds)
-        division = replace(division, is_exact=not self.inexact)
+        is_proved = self._decided == ("", True)
+        division = replace(division, is_exact=not self.inexact, is_proved=is_proved)
         method = divided_train_step(self.model, division)
         function = trace_step(self.model, self.specs, "train_step", method, values=False)
         objective = "throughput" if asked.kind == PIPELINE else "transfer"

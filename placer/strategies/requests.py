@@ -50,7 +50,8 @@ class TrainingDivision:
     """How a training step is divided: replicas on groups of devices, with parts of the batch in
     proportion to ``speeds`` (as even as can be without), or ``pieces``, ``in_flight`` at a time.
     ``replicated`` replicas have their own variables.  With ``is_exact`` false the parts have batch
-    statistics of their own."""
+    statistics of their own; where it ``is_proved``, the graph says that they train as the whole
+    does."""
 
     replicas: tuple[tuple[str, ...], ...] = ()
     speeds: tuple[float, ...] | None = None
@@ -58,6 +59,7 @@ class TrainingDivision:
     in_flight: int = 1
     replicated: bool = False
     is_exact: bool = True
+    is_proved: bool = False
 
     @property
     def parts(self) -> int:
@@ -73,6 +75,7 @@ class TrainingDivision:
             "in_flight": self.in_flight,
             "replicated": self.replicated,
             "is_exact": self.is_exact,
+            "is_proved": self.is_proved,
         }
 
 
@@ -88,6 +91,7 @@ def planned_training(plan: Plan) -> TrainingDivision | None:
         in_flight=found["in_flight"],
         replicated=found["replicated"],
         is_exact=found["is_exact"],
+        is_proved=found.get("is_proved", False),
     )
 
 

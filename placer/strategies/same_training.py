@@ -55,6 +55,24 @@ def why_undivided(
     is_exact: bool = True,
 ) -> str:
     """Why a batch of so many ``examples`` may not be divided into ``parts``; "" if it may.
+    Arguments as for :func:`decide_division`."""
+    return decide_division(
+        model, specs, examples, parts, batch, bindings=bindings, is_exact=is_exact
+    )[0]
+
+
+def decide_division(
+    model: Any,
+    specs: Any,
+    examples: int,
+    parts: int,
+    batch: Callable[[], Any],
+    *,
+    bindings: Bindings | None = None,
+    is_exact: bool = True,
+) -> tuple[str, bool]:
+    """Why a batch of so many ``examples`` may not be divided into ``parts``, "" if it may, and
+    whether the graph alone says so.
 
     ``batch`` gives one like ``specs``, for what the graph does not decide; ``bindings`` are the
     sizes of other open dimensions.  Without ``is_exact`` statistics of batch normalisation are
@@ -68,12 +86,12 @@ def why_undivided(
         except (Undecided, ShapeError) as reason:
             told = _why_parts_differ(model, batch, parts)
             shown = f"its loss is not shown to be a mean over the examples ({reason})"
-            return f"{shown}: {told}" if told else ""
+            return (f"{shown}: {told}" if told else ""), False
         except MixesExamples as reason:
-            return f"its loss is not a mean over the examples: {reason}"
+            return f"its loss is not a mean over the examples: {reason}", True
         except PlacerError as error:
-            return str(error)
-    return ""
+            return str(error), False
+    return "", True
 
 
 def _require_mean(

@@ -50,7 +50,8 @@ class BoundStep:
 
     ``method`` gives for the model what runs in its place, the batch in ``parts``; a batch of fewer
     examples runs undivided.  ``check`` sees the model and the first batch of each kind before it is
-    trained, and raises where parts are not what the whole is.  Where the batches are not quite
+    trained, and raises where parts are not what the whole is; where it ``is_proved``, only batches
+    that the plan is not of are checked.  Where the batches are not quite
     those that the plan was made for (``adapts``), what it does not know runs beside what it reads.
     """
 
@@ -58,6 +59,7 @@ class BoundStep:
     method: Callable[[Any], Callable[[Any], Any]] | None = None
     parts: int = 1
     check: Callable[[Any, Any], None] | None = None
+    is_proved: bool = False
     adapts: bool = False
 
 
@@ -207,14 +209,12 @@ class BoundModel:
         is_planned = step == self.step.name and not self._runs_whole(data)
         key = step, is_planned, str(tf.nest.map_structure(str, specs))
         if key not in self._known:
-            if is_planned and self.step.check is not None:
-                self.step.check(self.model, data)
             if step == "train_step" != self.step.name:
                 _LOG.warning(
                     "the plan was not made for a training step: ops run beside what they read, and "
                     "memory differs from the plan. Call auto after model.compile"
                 )
-            self._known[key] = self._place(step, specs, is_planned=is_planned)
+            self._known[key] = self._place(step, specs, data, is_planned=is_planned)
             self.functions[step] = self._known[key]
         return self._known[key]
 
@@ -235,8 +235,11 @@ class BoundModel:
                 size,
             )
 
-    def _place(self, step: str, specs: Any, *, is_planned: bool) -> PlacedFunction:
+    def _place(self, step: str, specs: Any, data: Any, *, is_planned: bool) -> PlacedFunction:
         function, program = self._traced(step, specs, is_planned=is_planned)
+        is_decided = self.step.is_proved and self._is_of_plan(program)
+        if is_planned and self.step.check is not None and not is_decided:
+            self.step.check(self.model, data)
         plan, asked = self.plan, is_planned
         is_planned = is_planned and not self._differs(program)
         if is_planned:
@@ -249,7 +252,7 @@ class BoundModel:
             placement = derive_placement(program, plan.placement, held)
             plan = replace(plan, placement=placement, transfers=())
         if self._variables.settle_captured(program, function, plan.placement):
-            return self._place(step, specs, is_planned=asked)
+            return self._place(step, specs, data, is_planned=asked)
         known = set(self._variables.copies)
         placed = place_function(
             function,
@@ -282,9 +285,12 @@ class BoundModel:
         second = traced(own)
         return second if second[1].fingerprint == fingerprint else first
 
+    def _is_of_plan(self, program: FlatProgram) -> bool:
+        return self.plan.model.get("fingerprint") == program.fingerprint
+
     def _differs(self, program: FlatProgram) -> bool:
         """Whether the plan is of nearly ``program``, and may be adapted to it."""
-        if not self.step.adapts or self.plan.model.get("fingerprint") == program.fingerprint:
+        if not self.step.adapts or self._is_of_plan(program):
             return False
         ops = {node.name for node in program.graph_def.node}
         missing = len(ops - self.plan.placement.keys())
