@@ -1,8 +1,6 @@
 """The variables of a model while a plan is bound to it: each is where the plan has it, and comes
 home at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A device for every op of a program that has no plan of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from placer.application.devices.device_mapping import HOST

@@ -1,7 +1,5 @@
 """Batches as they come, and the function that was traced for batches much like them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

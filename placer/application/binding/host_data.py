@@ -4,8 +4,6 @@ Eager TensorFlow makes a tensor on GPU:0 of floats that come from NumPy, and a d
 tensors: of ``fit(x, y)`` the whole of ``x`` is on GPU:0 (tensorflow#71744), and no plan counts it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
