@@ -22,7 +22,7 @@ from placer.graph.tensor_names import source_of
 from placer.strategies.gradients import Pairs
 from placer.strategies.parts import DividedStep
 
-_SEED = "seed_generator_state"
+SEED = "seed_generator_state"
 """Keras's name for the state of a layer that draws random numbers."""
 
 
@@ -202,7 +202,7 @@ def written_state(model: Any, program: FlatProgram) -> list[str]:
     paths = {name: kept.get(id(handle)) for name, handle in program.captures.items()}
     nodes = [node for node in program.graph_def.node if node.op.startswith("Assign")]
     found = {paths.get(source_of(node.input[0])) for node in nodes if node.input}
-    return sorted(path for path in found if path and not path.endswith(_SEED))
+    return sorted(path for path in found if path and not path.endswith(SEED))
 
 
 def draws_numbers(program: FlatProgram) -> bool:

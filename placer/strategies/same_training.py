@@ -24,7 +24,7 @@ from placer.extraction.shapes.binding import capture_states
 from placer.graph.program_source import Bindings
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import average_gradients
-from placer.strategies.keras_steps import KerasStep, replaced
+from placer.strategies.keras_steps import SEED, KerasStep, replaced
 from placer.strategies.parts import HOST, shares_of
 from placer.strategies.random_draws import Draws
 
@@ -114,9 +114,29 @@ def _require_mean(
         return [tensor for target, _ in found for tensor in tf.nest.flatten(target)]
 
     function = trace_step(model, specs, "train_step", losses, values=False)
+    if path := _assigned(model, function.graph):
+        raise UsageError(
+            f"its train_step assigns {path} itself, which each part of a batch would do, before "
+            "the gradients of all are applied"
+        )
     program = load_program(function, fingerprinted=False)
     known: Bindings = {"shapes": {}, **(bindings or {}), "batch_size": examples}
     require_mean_loss(program, capture_states(program), examples, parts, known)
+
+
+def _assigned(model: Any, graph: Any) -> str | None:
+    """The path of a variable of ``model`` that ``graph``, which applies no gradients, assigns;
+    metrics, states of random draws and statistics of batch normalisation are left to others."""
+    known = {id(v._value.handle): v.path for v in model.variables if not v.path.endswith(SEED)}
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.BatchNormalization):
+            for variable in layer.non_trainable_variables:
+                known.pop(id(variable._value.handle), None)
+    for variable in model.metrics_variables:
+        known.pop(id(variable._value.handle), None)
+    paths = {id(inner): known.get(id(outer)) for outer, inner in graph.captures}
+    ops = (op for op in graph.get_operations() if op.type.startswith("Assign"))
+    return next(filter(None, (paths.get(id(op.inputs[0])) for op in ops)), None)
 
 
 @contextmanager

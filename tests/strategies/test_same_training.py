@@ -124,6 +124,38 @@ def test_weights_and_masks():
         assert told in found if told else not found
 
 
+class Averaged(keras.Model):
+    """Moves the average of its weight behind every update, and trains that weight alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.average = layers.Dense(2), layers.Dense(2)
+
+    def call(self, x):
+        return self.layer(x) + self.average(x)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self(x))
+        kernel, average = self.layer.kernel, self.average.kernel
+        self.optimizer.apply([tape.gradient(loss, kernel.value)], [kernel])
+        average.assign(0.9 * average + 0.1 * kernel)
+        return {"loss": loss}
+
+
+def test_a_step_that_assigns_variables_itself_is_not_divided():
+    """Parts would move the average once each, and before the update; what the optimizer, metrics
+    and draws write is no matter."""
+    model = Averaged()
+    model(values(6))
+    model.compile("sgd", "mse")
+    assert "its train_step assigns averaged/dense_" in decided(model, values(6), values(2))
+    drawing = dense("mse", layers.Dropout(0.5))
+    drawing.compile("adam", "mse", metrics=["mae"])
+    assert decided(drawing, values(6), values(4)) == ""
+
+
 def test_leave_to_have_other_statistics_is_none_to_train_another_loss():
     """With ``exact=False`` batch normalisation may be divided, and nothing else."""
     norm = layers.BatchNormalization
