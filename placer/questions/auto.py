@@ -180,7 +180,7 @@ class Choice:
             row = replace(row, least_seconds=max(way.least_seconds, seconds))
             if self.is_equal(best, row.least_seconds):
                 return replace(row, note=_no_faster(best, row.least_seconds, PARTS))
-            gain = best / row.least_seconds
+            gain = self.ratio(best, row.least_seconds)
             if self.margin and ops > _MANY_OPS and gain < _LEAST_GAIN:
                 return replace(
                     row,
