@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from placer.errors import UsageError
-from placer.extraction.reading.created_variables import created_on
-from placer.extraction.reading.optimizer_slots import traced_optimizer
+from placer.extraction.reading.optimizer_slots import copied_optimizer, traced_optimizer
 
 _LOG = logging.getLogger(__name__)
 
@@ -271,9 +270,10 @@ def _build_state(model: Any, specs: Any) -> None:
         if trains_as_keras(model):
             raise
         _LOG.debug("%s is built by its own train_step", model.name, exc_info=True)
-        vars(model)["optimizer"] = optimizer
-        with created_on(lambda _: "/device:CPU:0"):
-            tf.function(model.train_step, autograph=False).get_concrete_function(specs)
+        is_bare = optimizer is not None and not optimizer.built
+        vars(model)["optimizer"] = copied_optimizer(optimizer) if is_bare else optimizer
+        # where Keras makes them: XLA refuses variables of other devices, should it run as it is
+        tf.function(model.train_step, autograph=False).get_concrete_function(specs)
     finally:
         vars(model)["optimizer"] = optimizer
 
