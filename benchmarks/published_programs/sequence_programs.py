@@ -139,11 +139,9 @@ class TransformerDecoder(layers.Layer):
 
     @staticmethod
     def _causal_mask(inputs: Any) -> Any:
-        shape = ops.shape(inputs)
-        i, j = ops.arange(shape[1])[:, None], ops.arange(shape[1])
-        mask = ops.reshape(ops.cast(i >= j, dtype="int32"), (1, shape[1], shape[1]))
-        ones = ops.convert_to_tensor([1, 1])
-        return ops.tile(mask, ops.concatenate([ops.expand_dims(shape[0], -1), ones], axis=0))
+        length = ops.shape(inputs)[1]
+        i, j = ops.arange(length)[:, None], ops.arange(length)
+        return ops.cast(i >= j, dtype="int32")[None]
 
 
 def translation() -> Any:

@@ -11,6 +11,7 @@ from strategies.training_programs import recommender
 
 import placer
 from placer.errors import UsageError
+from placer.strategies.gradients import average_gradients
 
 STEPS = 20
 REPLICAS = ["GPU:0", "GPU:1"]
@@ -140,6 +141,28 @@ def test_sparse_gradients_stay_sparse_and_missing_ones_are_left_out():
     assert found["table:0"].indices.numpy().tolist() == [0, 3, 3, 4]
     dense = tf.convert_to_tensor(found["table:0"]).numpy()
     np.testing.assert_allclose(dense[:, 0], [0.125, 0, 0, 0.25, 0.125])
+
+
+def test_rows_that_all_parts_have_are_added_up():
+    """The whole batch has a gradient for each position once, and optimizers square the rows before
+    they add those of one index; rows of words are as many as in the whole."""
+    words, places = tf.Variable(tf.ones((6, 2))), tf.Variable(tf.ones((3, 2)))
+
+    def gradients(ids):
+        with tf.GradientTape() as tape:
+            found = tf.gather(words, ids) * tf.gather(places, tf.range(tf.shape(ids)[1]))
+            loss = tf.reduce_mean(found * tf.cast(ids, tf.float32)[..., None])
+        return list(zip((words, places), tape.gradient(loss, (words, places)), strict=True))
+
+    @tf.function
+    def both(ids):
+        parts = average_gradients([gradients(ids[:2]), gradients(ids[2:])], [0.5, 0.5])
+        return [gradient for _, gradient in gradients(ids)], [gradient for _, gradient in parts]
+
+    whole, parts = both(tf.constant([[0, 1, 2], [3, 4, 5], [5, 4, 0], [2, 2, 2]]))
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one.indices, other.indices)
+        np.testing.assert_allclose(one.values, other.values, rtol=1e-6)
 
 
 def test_clipping_sees_the_averaged_gradients():
