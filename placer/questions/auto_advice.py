@@ -1,4 +1,4 @@
-"""What would bring a better way than the one that ``placer.auto`` chose."""
+"""Advice of ``placer.auto``: settings and devices that would bring a better way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ rule."""
 
 
 class Advice:
-    """What would be better than what a ``choice`` came to."""
+    """Finds settings and devices that would be better than what a ``choice`` came to."""
 
     def __init__(self, choice: Choice) -> None:
         self.choice, self.program, self.ways = choice, choice.program, choice.ways
