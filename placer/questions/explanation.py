@@ -202,7 +202,7 @@ def _reason(
             return COLOCATED, other.reason, member
     if len(allowed) == 1:
         return CHOSEN, f"{allowed[0]} is the only device for it", ""
-    return CHOSEN, f"the solver chose it among {', '.join(allowed)}", ""
+    return CHOSEN, f"of {', '.join(allowed)} it costs least there", ""
 
 
 def _moves(
