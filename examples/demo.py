@@ -6,9 +6,9 @@ Builds a ResNet-50 SavedModel with random weights, finds a placement on two GPUs
 80% of what one device's allocator would need, applies it, runs it and checks what ran where.
 TensorFlow is told to take no red zones when it tunes convolutions (``TF_DISABLE_RZ_CHECK=1``); of a
 batch of eight they would be a good part.  On a machine without those GPUs it runs on CPU
-devices.  In the end, where GPUs can be simulated, TensorFlow's own
-GPU runtime has the last word: the placed model is loaded and run on two GPUs limited to the same memory,
-and the model as it is on one.
+devices.  In the end, where GPUs can be simulated, TensorFlow's own GPU runtime has the last word:
+the placed model is loaded and run on two GPUs limited to the same memory, and the model as it is
+on one.
 """
 
 from __future__ import annotations

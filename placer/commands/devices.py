@@ -36,6 +36,7 @@ def _add_devices(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> None:
     """Asks TensorFlow and prints both tables.  Raises ``UsageError`` for an existing file."""
     require_writable(arguments)
+    from cost_models.clusters import machines
     from cost_models.devices import presets
     from placer.application.devices.local_devices import find_local_devices
 
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         from placer.rendering.text.devices_text import render_devices
 
-        text = render_devices(local, presets(), **style(to_file=bool(arguments.output)))
+        text = render_devices(local, presets(), machines(), **style(to_file=bool(arguments.output)))
     emit(text, arguments)
 
 

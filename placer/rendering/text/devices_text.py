@@ -6,6 +6,7 @@ from rich.console import RenderableType
 
 from cost_models.byte_sizes import format_bytes
 from cost_models.card_memory import CardMemory
+from cost_models.clusters import Machine
 from cost_models.devices import DevicePreset
 from placer.application.devices.local_devices import LocalDevices
 from placer.rendering.quantities import format_rate, known
@@ -15,11 +16,12 @@ from placer.rendering.text.layout import Facts, Rows, Title, to_text
 def render_devices(
     local: LocalDevices,
     presets: Mapping[str, DevicePreset],
+    machines: Mapping[str, Machine],
     *,
     width: int = 80,
     colour: bool = False,
 ) -> str:
-    """Both tables as text of ``width`` columns, with terminal colours if ``colour``."""
+    """Devices, models and machines as text of ``width`` columns, with terminal colours if ``colour``."""
     blocks: list[RenderableType] = [
         Title("Devices of this machine", f"TensorFlow {local.tensorflow_version}"),
         _local_table(local, width),
@@ -30,6 +32,9 @@ def render_devices(
             "back; dense rates; a plain GPU requires a limit: GPU:8GiB",
         ),
         _preset_table(presets, width),
+        Facts(
+            "Machines for --devices", [(n, f"{m.count}x {m.model}") for n, m in machines.items()]
+        ),
     ]
     return to_text(blocks, width=width, colour=colour)
 

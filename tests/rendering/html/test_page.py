@@ -254,7 +254,11 @@ def test_what_auto_tried_has_its_place():
     assert "3.33 times as fast as the next that fits" in page
     assert "at least 3.00 s" in page
     assert "cannot beat the replicas" in page
-    assert "What was tried" not in render_page(small_plan())
+    assert "Strategies tried" in page
+    assert "Strategies tried" not in render_page(small_plan())
+    # as shells, print() and notebooks show it
+    assert repr(found) == str(found) == found.summary()
+    assert "replicas <4>" in found._repr_markdown_()
 
 
 def test_colours_of_devices_and_of_kinds_do_not_overlap():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cost_models.card_memory import card_memory
+from cost_models.clusters import machines
 from cost_models.devices import preset
 from placer.application.devices.local_devices import GpuMemory, LocalDevices, PhysicalDevice
 from placer.rendering.text.devices_text import render_devices
@@ -29,6 +30,9 @@ Model    Memory  Context      Kept    Usable            Compute  Bandwidth
 ──────────────────────────────────────────────────────────────────────────
 T4     15.0 GiB  364 MiB  1.03 GiB  13.6 GiB  8.10 TFLOP/s FP32   320 GB/s
 CPU    as given        -         -  as given  1.00 TFLOP/s FP32  50.0 GB/s
+
+Machines for --devices
+  p3.8xlarge  4x V100-16GB
 """
 
 
@@ -58,7 +62,8 @@ def test_a_machine_reads_like_this():
         host_memory_bytes=64 << 30,
     )
     presets = {name: preset(name) for name in ("T4", "CPU")}
-    assert render_devices(local, presets) == MACHINE
+    several = {"p3.8xlarge": machines()["p3.8xlarge"]}
+    assert render_devices(local, presets, several) == MACHINE
 
 
 def test_what_tensorflow_says_is_what_is_listed():
