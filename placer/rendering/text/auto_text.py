@@ -72,4 +72,4 @@ def _told(row: AutoRow, found: AutoResult) -> Text:
         told = [_speed(row), ", ".join(shares)]
     reason = "chosen" if row.name == found.chosen else row.note
     own = ["without XLA"] if row.name == AS_IT_IS and found.name else []
-    return Text("; ".join([*told, *own, reason]))
+    return Text("; ".join(filter(None, [*told, *own, reason])))

@@ -21,7 +21,8 @@ def render_devices(
     width: int = 80,
     colour: bool = False,
 ) -> str:
-    """Devices, models and machines as text of ``width`` columns, with terminal colours if ``colour``."""
+    """Devices, models and machines as text of ``width`` columns, in terminal colours if
+    ``colour``."""
     blocks: list[RenderableType] = [
         Title("Devices of this machine", f"TensorFlow {local.tensorflow_version}"),
         _local_table(local, width),

@@ -45,7 +45,10 @@ def _block(block: RenderableType) -> str:
     if isinstance(block, Title):
         return f"## {escape(block.text)}" + (f"\n\n{escape(block.note)}" if block.note else "")
     if isinstance(block, Facts):
-        lines = [f"- **{escape(label)}**: {_value(value)}" for label, value in block.rows]
+        lines = [
+            f"- **{escape(label)}**: {_value(value)}" if label else f"- {_value(value)}"
+            for label, value in block.rows
+        ]
         return "\n".join([f"### {escape(block.heading)}", "", *lines])
     if isinstance(block, Rows):
         return _table(block)

@@ -258,7 +258,7 @@ def test_what_auto_tried_has_its_place():
     assert "Strategies tried" not in render_page(small_plan())
     # as shells, print() and notebooks show it
     assert repr(found) == str(found) == found.summary()
-    assert "replicas <4>" in found._repr_markdown_()
+    assert "- **pieces**: cannot beat the replicas" in found._repr_markdown_()
 
 
 def test_colours_of_devices_and_of_kinds_do_not_overlap():
