@@ -18,6 +18,8 @@ from placer import processes
 from placer.solving.process import clock
 
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # which fuses ops away; before TensorFlow
+for name in ("CI", "FORCE_COLOR"):  # of which commands make other output
+    os.environ.pop(name, None)
 
 settings.register_profile("placer", deadline=None)  # a busy machine is no failure
 settings.load_profile("placer")

@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 120
 """Columns where the output is no terminal: a file or a CI log has no edge to wrap at."""
+
+
+LONG_SECONDS = 3.0
+"""Seconds after which a CI log shows what a command does."""
 
 
 MESSAGE_WIDTH = 40
@@ -174,10 +179,26 @@ def _in_other_words(error: UnicodeError) -> tuple[str | bytes, int]:
 
 def progress(message: str, arguments: argparse.Namespace) -> AbstractContextManager[object]:
     """Shows ``message``, the stage that was logged last and the time on stderr while the block
-    runs; only on a terminal, and not with ``-q``."""
-    if arguments.quiet or not sys.stderr.isatty():
+    runs: on a terminal, and as lines in a CI job (where ``CI`` is set); not with ``-q``."""
+    if arguments.quiet:
         return nullcontext()
-    return _shown_progress(message)
+    if sys.stderr.isatty():
+        return _shown_progress(message)
+    return _printed_progress(message) if os.environ.get("CI") else nullcontext()
+
+
+@contextmanager
+def _printed_progress(message: str) -> Iterator[None]:
+    logger, stage = logging.getLogger("placer"), _Lines(message)
+    timer = threading.Timer(LONG_SECONDS, stage.begin)
+    timer.daemon = True
+    timer.start()
+    logger.addHandler(stage)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        logger.removeHandler(stage)
 
 
 @contextmanager
@@ -219,3 +240,19 @@ class _Stage(logging.Handler):
         left = max(0.0, self.ends - time.monotonic())
         countdown = f", at most {left:.0f} s left" if self.ends else ""
         return f"{self.message}: {self.stage}{countdown}" if self.stage else self.message
+
+
+class _Lines(_Stage):
+    """Prints the stage when it begins, and every later one as a line of its own."""
+
+    has_begun = False
+
+    def begin(self) -> None:
+        """Prints from now on."""
+        self.has_begun = True
+        sys.stderr.write(f"{self}\n")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        if self.has_begun:
+            sys.stderr.write(f"{self}\n")

@@ -10,7 +10,7 @@ from argparse import Namespace
 
 import pytest
 
-from placer.commands.terminal import PIPE_WIDTH, logs, progress, style
+from placer.commands.terminal import PIPE_WIDTH, _Lines, logs, progress, style
 
 
 class Terminal(io.StringIO):
@@ -72,6 +72,23 @@ def test_progress_shows_the_stage_and_what_is_left_of_its_time(monkeypatch, caps
         logger.info("searching", extra={"limit_seconds": 30.0})
         time.sleep(0.3)
     assert "placing: searching, at most 30 s left" in told.getvalue()
+
+
+def test_a_job_of_ci_gets_a_line_for_each_stage(monkeypatch, capsys):
+    """From some seconds on, which are none here; a command that ends sooner prints nothing."""
+    monkeypatch.setenv("CI", "true")
+    stage = _Lines("placing model")
+    record = logging.makeLogRecord({"msg": "reading", "levelno": logging.INFO})
+    stage.emit(record)
+    assert capsys.readouterr().err == ""
+    stage.begin()
+    stage.emit(logging.makeLogRecord({"msg": "searching", "limit_seconds": 1e9}))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "placing model: reading"
+    assert second.startswith("placing model: searching, at most ")
+    with progress("placing model", Namespace(quiet=False)):
+        pass
+    assert capsys.readouterr().err == ""
 
 
 def test_a_long_path_leaves_room_for_the_stage(monkeypatch):
