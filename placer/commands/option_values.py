@@ -62,7 +62,8 @@ def memory(text: str) -> str:
     """Sizes with their units.  Raises ``ArgumentTypeError`` for fewer bytes than 1 MiB without."""
     for size in re.findall(r"(?:^|[=,+])\s*(\d+)\s*(?=[,+]|$)", text):
         if 0 < int(size) < 2**20:
-            raise argparse.ArgumentTypeError(f"{size} bytes? Write the unit: {size}GiB or {size}B")
+            unit = "GiB" if int(size) < 1000 else "MiB"
+            raise argparse.ArgumentTypeError(f"{size} bytes? Write the unit: {size}{unit}, {size}B")
     return text
 
 

@@ -30,10 +30,10 @@ def test_binary_and_decimal_units_differ(text, expected):
         ("8Gi", "two ways"),
         ("8Gb", "bits"),
         ("8GIBB", "unknown unit"),
-        ("GiB", "no size"),
-        ("-8GiB", "no size"),
-        ("", "no size"),
-        ("8e9", "unknown unit|no size"),
+        ("GiB", "not a size"),
+        ("-8GiB", "not a size"),
+        ("", "not a size"),
+        ("8e9", "unknown unit|not a size"),
         (-1, "negative"),
         (True, "integer or text"),
         (1.5, "integer or text"),
@@ -64,7 +64,7 @@ def test_a_reserve_adds_bytes_and_percentages_of_the_cap(reserve, limit, expecte
 
 def test_a_reserve_that_leaves_nothing_is_refused():
     """A reserve as large as the cap raises with both numbers."""
-    with pytest.raises(ValueError, match=r"1\.00 GiB.*cap of 1\.00 GiB"):
+    with pytest.raises(ValueError, match=r"1\.00 GiB.*limit of 1\.00 GiB"):
         parse_reserve("1GiB", 1024**3)
 
 

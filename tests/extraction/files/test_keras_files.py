@@ -163,7 +163,7 @@ def test_a_keras_file_is_placed_and_applied(keras_files, tmp_path, warm_process)
         assert (outcome.status, outcome.left) == (0, ()), outcome.stderr
 
     model, plan_path = keras_files / "plain.keras", str(tmp_path / "plan.json")
-    caps = ["--devices", "2xGPU", "--max-memory", "GPU:*=3000", "--offload", "never"]
+    caps = ["--devices", "2xGPU", "--max-memory", "GPU:*=3000B", "--offload", "never"]
     run("place", str(model), "--batch-size", "2", *caps, "-o", plan_path, "-q")
     plan = Plan.load(plan_path)
     assert (plan.model["format"], plan.model["path"]) == ("keras", str(model))

@@ -142,7 +142,7 @@ def test_the_batch_binds_rows_and_not_the_length_of_rows(saved):
     found = extract(saved, signature="nested", batch_size=32)
     assert shapes(found) == {"ids": (None,), "ids_1": (33,), "ids_2": (None,)}
     (message,) = (text for code, text, _ in found.warnings if code == "ragged_open")
-    assert "has 32 rows" in message
+    assert "with 32 rows" in message
     assert "--ragged ids=ROWSxLENGTHxLENGTH" in message
     found = extract(saved, signature="sparse", batch_size=32)
     assert shapes(found) == {"x": (None, 2), "x_1": (None,), "x_2": (2,)}
