@@ -156,10 +156,9 @@ def measure(out: Path, size: int, batch: int) -> None:
     import tensorflow as tf
 
     import placer
-    from placer.application.devices.device_mapping import configure_logical_cpus
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    configure_logical_cpus(3)
+    placer.cpu_devices(3)
     build(out, size)
     plan = plan_of(out, "saved", batch, "2xCPU:64GiB", REPLICAS)
     placer.apply(str(out / "saved"), plan, out / "placed-cpus", force=True)
@@ -167,17 +166,32 @@ def measure(out: Path, size: int, batch: int) -> None:
     plain = tf.saved_model.load(str(out / "saved")).signatures["serving_default"]
     pictures = tf.constant(np.random.default_rng(7).random((batch, size, size, 3), np.float32))
     seconds: dict[str, list[float]] = {"plain": [], "replicas": []}
+    busiest: dict[str, list[float]] = {"plain": [], "replicas": []}
     outputs = {}
     for number in range(ROUNDS + 1):
         for name, function in (("plain", plain), ("replicas", replicas)):
-            started = time.perf_counter()
+            started, before = time.perf_counter(), processor_seconds()
             (outputs[name],) = (value.numpy() for value in function(pictures).values())
             if number:
                 seconds[name].append(time.perf_counter() - started)
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
+                after = processor_seconds()
+                busiest[name].append(max(after[thread] - before.get(thread, 0) for thread in after))
     same = np.array_equal(outputs["plain"], outputs["replicas"])
-    print({name: f"{median:.3f} s" for name, median in medians.items()}, f"bit-equal: {same}")
-    print(f"{medians['plain'] / medians['replicas']:.2f} times as fast; load {os.getloadavg()[0]}")
+    print(f"bit-equal: {same}; load {os.getloadavg()[0]:.1f}")
+    for what, times in (("a batch", seconds), ("its busiest thread, processor time", busiest)):
+        plain, divided = (statistics.median(times[name]) for name in ("plain", "replicas"))
+        print(f"{what}: {plain:.3f} s and {divided:.3f} s, {plain / divided:.2f} times as fast")
+
+
+def processor_seconds() -> dict[str, float]:
+    """The processor time of every thread of this process: that of the busiest one says what a batch
+    would take on free cores, on a busy machine too."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    found = {}
+    for thread in os.listdir("/proc/self/task"):
+        fields = Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()
+        found[thread] = (int(fields[11]) + int(fields[12])) / ticks
+    return found
 
 
 def main() -> None:
