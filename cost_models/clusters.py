@@ -21,31 +21,36 @@ from cost_models.devices import (
     host_memory_bytes,
     preset,
 )
+from cost_models.local_gpus import local_items
 
 HOST = "CPU:0"
 """The device that always exists, and where inputs arrive."""
+
+Devices = str | Path | Sequence[str]
+"""A list of devices, also as one comma-separated string, or the path of a ``cluster.toml``."""
 
 _COUNT = re.compile(r"(?:(\d+)[xX])?(.+)", re.DOTALL)
 _LARGEST_INDEX = 4095
 
 
 def parse_cluster(
-    spec: str,
+    spec: Devices,
     max_memory: str | Mapping[int | str, int | str] | None = None,
     reserve: str | int | None = None,
 ) -> Cluster:
     """The devices that ``spec`` names, the host always among them.
 
-    ``spec`` is a comma-separated list or the path of a ``cluster.toml`` (see ``cluster_files``).
-    An item is a machine of ``data/machines.toml`` (``DGX-A100-40GB``: its cards and their NVLinks),
-    or ``[COUNTx]MODEL[:MEMORY]`` with a preset of ``data/devices.toml``
-    (``2xA100-40GB``), or ``[COUNTx]TYPE[:INDEX][:MEMORY]`` with ``GPU`` or ``CPU`` (``GPU:0``,
-    ``2xGPU:8GiB``, ``CPU:64GiB``), or a full device name.  Devices without a number get the next
-    free one, so a CPU without a number is ``CPU:0``.  A generic GPU has no memory of its own: it
-    must be given here or in ``max_memory``.  A CPU whose memory is not given (``CPU:0`` where the
-    spec leaves it out, too) has that of the machine this runs on if the devices are this machine's:
-    none is of a job, and there are no more accelerators than this machine has.  Else it is as large
-    as needed (:data:`~cost_models.byte_sizes.AMPLE_BYTES`).
+    ``spec`` is a list, also as one comma-separated string, or the path of a ``cluster.toml`` (see
+    ``cluster_files``). An item is ``local`` (the GPUs of this machine), a machine of
+    ``data/machines.toml`` (``DGX-A100-40GB``: its cards and their NVLinks), or
+    ``[COUNTx]MODEL[:MEMORY]`` with a preset of ``data/devices.toml`` (``2xA100-40GB``), or
+    ``[COUNTx]TYPE[:INDEX][:MEMORY]`` with ``GPU`` or ``CPU`` (``GPU:0``, ``2xGPU:8GiB``,
+    ``CPU:64GiB``), or a full device name. Devices without a number get the next free one, so a CPU
+    without a number is ``CPU:0``. A generic GPU has no memory of its own: it must be given here or
+    in ``max_memory``. A CPU whose memory is not given (``CPU:0`` where the spec leaves it out, too)
+    has that of the machine this runs on if the devices are this machine's: none is of a job, and
+    there are no more accelerators than this machine has. Else it is as large as needed
+    (:data:`~cost_models.byte_sizes.AMPLE_BYTES`).
 
     ``max_memory`` sets caps in bytes: ``"GPU:0=8GiB,CPU:0=30GiB"`` or a mapping; every spelling
     of a device name is read, ``0`` is ``GPU:0``, ``"cpu"`` is ``CPU:0``, ``GPU`` and ``GPU:*`` are
@@ -60,16 +65,32 @@ def parse_cluster(
     >>> [device.name for device in parse_cluster("2xA100-40GB,CPU:64GiB").devices]
     ['GPU:0', 'GPU:1', 'CPU:0']
     """
-    if spec.strip().endswith(".toml"):
-        drafts, cluster = read_cluster_file(Path(spec.strip()))
+    text = spec_text(spec)
+    if text.endswith(".toml"):
+        drafts, cluster = read_cluster_file(Path(text))
     else:
-        drafts, cluster = _parse_spec(spec)
+        drafts, cluster = _parse_spec(text)
     if all(draft.name != HOST for draft in drafts):
         drafts.append(DeviceDraft(name=HOST, preset=preset("CPU")))
     caps = _parse_caps(max_memory, [draft.name for draft in drafts])
     here = _are_here(drafts)
     devices = tuple(_device(draft, caps.get(draft.name), reserve, here) for draft in drafts)
     return replace(cluster, devices=devices)
+
+
+def spec_text(spec: Devices) -> str:
+    """Returns a list of devices as one string, with the GPUs of this machine by their models.
+
+    >>> spec_text(["GPU:0:8GiB", "GPU:1:8GiB"])
+    'GPU:0:8GiB,GPU:1:8GiB'
+    """
+    text = ",".join(spec) if not isinstance(spec, str | Path) else str(spec).strip()
+    if device_names.LOCAL not in text:
+        return text
+    items = (item.strip() for item in text.split(","))
+    return ",".join(
+        own for item in items for own in (local_items() if item == device_names.LOCAL else [item])
+    )
 
 
 def _are_here(drafts: Sequence[DeviceDraft]) -> bool:

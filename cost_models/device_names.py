@@ -9,6 +9,9 @@ is a GPU.
 import re
 from dataclasses import asdict, dataclass, replace
 
+LOCAL = "local"
+"""Stands for the GPUs of this machine in a list of devices."""
+
 _SHORT_TYPES = re.compile(r"(XLA_)?(CPU|GPU|TPU)|TPU_SYSTEM|TPU_REPLICATED_CORE")
 _JOB = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

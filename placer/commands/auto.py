@@ -30,7 +30,7 @@ def _add_auto(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "to -o, verified and explained; strategies within the margin count as equally fast, and "
         "the simplest of them is taken.",
     )
-    options.add_device_options(parser, required=True)
+    options.add_device_options(parser)
     group = parser.add_argument_group("decision")
     options.add(group, "--for", "--inexact")
     options.add(group, "--margin", type=option_values.share, default=0.1)
@@ -53,7 +53,7 @@ def _add_strategies(commands: argparse._SubParsersAction[argparse.ArgumentParser
         "does, and write none of them: samples per second, required memory, what changes, and why "
         "each is not the best.",
     )
-    options.add_device_options(parser, required=True)
+    options.add_device_options(parser)
     group = parser.add_argument_group("placements")
     options.add_placement_options(group, 5.0, "each search")
     options.add_output_options(

@@ -41,7 +41,7 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "has some, and this solver.  Shows what each sends, how long a step takes and what every "
         "device holds.",
     )
-    options.add_device_options(parser, required=True)
+    options.add_device_options(parser)
     options.add_search_options(parser)
     options.add_output_options(
         parser, "Write the comparison here instead of to stdout", formats=options.TABLE_FORMATS

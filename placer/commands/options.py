@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import Any
 
+from cost_models.device_names import LOCAL
 from placer.commands import option_values
 from placer.graph.program_source import Access
 
@@ -36,8 +37,8 @@ _TABLE = """
 --model MODEL         Path to the model, if it moved since the plan was made
 
 --devices SPEC        Devices to place on: 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices
-                      lists the models) [default CPU: this machine's, or unlimited for devices that
-                      this machine doesn't have]
+                      lists the models) [default: local, this machine's GPUs; default CPU: this
+                      machine's, or unlimited for devices that this machine doesn't have]
 --max-memory GPU:0=8GiB,... *  Limit the memory of devices; GPU= is every GPU, CPU= is CPU:0
 --reserve 1GiB+10%    Keep this much memory free on each accelerator
 --objective {transfer,step-time,throughput}  Minimize bytes sent, the time of a step, or the load of
@@ -189,10 +190,10 @@ def add_old_name(parser: argparse._ActionsContainer, flag: str, dest: str, **set
     )
 
 
-def add_device_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
+def add_device_options(parser: argparse.ArgumentParser, default: str | None = LOCAL) -> None:
     """Adds the devices and their limits."""
     group = parser.add_argument_group("devices")
-    add(group, "--devices", required=required)
+    add(group, "--devices", default=default)
     add(group, "--max-memory", type=option_values.memory)
     add(group, "--reserve", type=option_values.memory)
 

@@ -24,7 +24,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "goes to stdout (with --format json, the plan itself), the plan to -o.  If nothing fits, "
         "the plan explains why.",
     )
-    options.add_device_options(parser, required=True)
+    options.add_device_options(parser)
     options.add_search_options(parser)
     group = parser.add_argument_group("saving memory")
     options.add(group, "--order", "--fit", "--max-slowdown")

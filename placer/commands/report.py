@@ -19,7 +19,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "from being placed.  With --devices it also shows a trial placement.  Weights are never "
         "loaded.",
     )
-    options.add_device_options(parser, required=False)
+    options.add_device_options(parser, default=None)
     options.add_search_options(parser)
     options.add_gate_options(parser)
     options.add_output_options(

@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
 from cost_models.byte_sizes import format_bytes, parse_reserve, spell_bytes
-from cost_models.clusters import parse_cluster
+from cost_models.clusters import Devices, parse_cluster
 from cost_models.devices import presets
 from placer.errors import PlacerError
 from placer.fitting.placed_order import FREE
@@ -50,7 +49,7 @@ _FACTORS = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, *(2.0**power for power in range(1, 
 
 _DEVICE_STRING = "the device string "
 
-Attempt = Callable[[str | Path, Options], Plan]
+Attempt = Callable[[Devices, Options], Plan]
 """The plan for the same program on some devices with some options."""
 
 
@@ -66,7 +65,7 @@ class PlacedFix(Fix):
         return Fix(kind=self.kind, change=self.change, note=self.note)
 
 
-def with_fixes(plan: Plan, workload: Workload, devices: str | Path, deadline: float) -> Plan:
+def with_fixes(plan: Plan, workload: Workload, devices: Devices, deadline: float) -> Plan:
     """``plan`` with what would fit, if it is proven that nothing does."""
     if plan.conflict is None or plan.solver.status != "INFEASIBLE":
         return plan
@@ -86,7 +85,7 @@ def placements_of(workload: Workload) -> Attempt:
     """Places ``workload`` on other devices or with other options; for another batch size or other
     tables its source is read again, and its step left as it is."""
 
-    def attempt(devices: str | Path, wanted: Options) -> Plan:
+    def attempt(devices: Devices, wanted: Options) -> Plan:
         own = workload.wanted
         if (wanted.split_tables, wanted.batch_size) == (own.split_tables, own.batch_size):
             return place_workload(workload.on(devices, wanted))
@@ -99,7 +98,7 @@ def placements_of(workload: Workload) -> Attempt:
 
 def placed_fixes(
     attempt: Attempt,
-    devices: str | Path,
+    devices: Devices,
     wanted: Options,
     conflict: Conflict | None,
     deadline: float,
@@ -130,7 +129,7 @@ class _Trials:
     """Placements of a request with something changed, each in a share of the time."""
 
     def __init__(
-        self, attempt: Attempt, devices: str | Path, wanted: Options, deadline: float
+        self, attempt: Attempt, devices: Devices, wanted: Options, deadline: float
     ) -> None:
         self.attempt = attempt
         self.devices = devices
@@ -138,7 +137,7 @@ class _Trials:
         self.deadline = deadline
         share = (deadline - clock.monotonic()) / _TRIALS
         self.trial_seconds = min(_MOST_TRIAL_SECONDS, max(_LEAST_TRIAL_SECONDS, share))
-        self.cluster = parse_cluster(str(devices), wanted.max_memory, wanted.reserve)
+        self.cluster = parse_cluster(devices, wanted.max_memory, wanted.reserve)
 
     @property
     def is_over(self) -> bool:
@@ -147,7 +146,7 @@ class _Trials:
     def place(
         self,
         wanted: Options,
-        devices: str | Path | None = None,
+        devices: Devices | None = None,
         seconds: float | None = None,
     ) -> Plan | None:
         """A placement that fits; ``None`` if there was none in a short time."""

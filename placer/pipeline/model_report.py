@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cost_models.clusters import Devices
 from cost_models.op_cost import OpCost
 from cost_models.op_info import ask_once
 from placer.errors import ShapeError
@@ -70,7 +70,7 @@ def analyse(workload: Workload, together: PredictedPlacement) -> Report:
     )
 
 
-def with_placement(found: Report, workload: Workload, devices: str | Path) -> Report:
+def with_placement(found: Report, workload: Workload, devices: Devices) -> Report:
     """The report with the plan for ``devices``, or with why shapes prevent one."""
     try:
         require_known_shapes(workload.extraction)

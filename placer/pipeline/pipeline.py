@@ -1,9 +1,10 @@
 """The whole path: a TensorFlow program in, a plan or a report out."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Unpack
 
+from cost_models.clusters import Devices
+from cost_models.device_names import LOCAL
 from placer.fitting.placed_order import FREE
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.fixes import with_fixes
@@ -33,13 +34,13 @@ REFERENCE_DEVICE = "1xA100-40GB"
 
 @takes_options
 @collection_paused()
-def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan:
+def place(source: Any, devices: Devices = LOCAL, **options: Unpack[Keywords]) -> Plan:
     """The best placement of ``source`` on ``devices`` as a plan.
 
     ``source`` is a path (SavedModel folder, GraphDef, MetaGraphDef, Keras file), a ``tf.function``
     or ConcreteFunction, a Keras model or a ``tf.Graph``; ``devices`` a list such as
-    ``"2xA100-40GB,CPU:64GiB"`` or the path of a ``cluster.toml``; for ``options`` see
-    :class:`Options`.
+    ``"2xA100-40GB,CPU:64GiB"``, the path of a ``cluster.toml``, or by default the GPUs of this
+    machine; for ``options`` see :class:`Options`.
 
     An infeasible problem is a plan too: its ``solver.status`` says so, and ``conflict`` why and
     what would fit, as far as that is found in what is left of the time limit.
@@ -62,7 +63,7 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
 
 @takes_options
 @collection_paused()
-def report(source: Any, devices: str | Path | None = None, **options: Unpack[Keywords]) -> Report:
+def report(source: Any, devices: Devices | None = None, **options: Unpack[Keywords]) -> Report:
     """Returns the contents of ``source`` and what one step takes; with ``devices``, also a
     placement.
 
@@ -76,7 +77,7 @@ def report(source: Any, devices: str | Path | None = None, **options: Unpack[Key
     return found if devices is None else with_placement(found, workload, devices)
 
 
-def advise(plan: Plan, workload: Workload, devices: str | Path, deadline: float) -> Plan:
+def advise(plan: Plan, workload: Workload, devices: Devices, deadline: float) -> Plan:
     """``plan`` with the changes that would fit, as far as they are found before the ``deadline``,
     with the ways that may be better, and with what was asked for."""
     wanted = workload.wanted

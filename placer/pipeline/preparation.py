@@ -5,9 +5,9 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from cost_models.clusters import Devices
 from cost_models.devices import Cluster
 from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import tensor_bytes
@@ -37,7 +37,7 @@ _FACTORS = (1, 2, 4, 8)
 """Multiples of the fewest parts, in the order in which they are tried."""
 
 
-def decide_splits(source: Any, devices: str | Path, wanted: Options) -> Options:
+def decide_splits(source: Any, devices: Devices, wanted: Options) -> Options:
     """``wanted`` with the number of parts of every table that is to be split, none if all fit.
 
     The fewest parts that each fit are tried first, then twice as many, until nothing goes to the
@@ -99,7 +99,7 @@ def _largest(cluster: Cluster) -> int:
     return max(sizes, default=0)
 
 
-def decide(source: Any, devices: str | Path, wanted: Options) -> Options:
+def decide(source: Any, devices: Devices, wanted: Options) -> Options:
     """``wanted`` with what ``devices`` and ``source`` decide: the number of parts of a strategy,
     and of every table that is split.
 
@@ -109,7 +109,7 @@ def decide(source: Any, devices: str | Path, wanted: Options) -> Options:
     return decide_splits(source, devices, decide_strategy(devices, wanted))
 
 
-def decide_strategy(devices: str | Path, wanted: Options) -> Options:
+def decide_strategy(devices: Devices, wanted: Options) -> Options:
     """Returns ``wanted`` with the number of parts that its strategy makes on ``devices``.
 
     The stages of a pipeline are to be busy alike, unless the step time is asked for.  Raises
@@ -124,7 +124,7 @@ def decide_strategy(devices: str | Path, wanted: Options) -> Options:
     return replace(wanted, strategy=str(asked), objective=objective)
 
 
-def prepare(source: Any, devices: str | Path, wanted: Options) -> Workload:
+def prepare(source: Any, devices: Devices, wanted: Options) -> Workload:
     """Everything that placing ``source`` on ``devices`` needs to know.
 
     Raises what :func:`placer.pipeline.pipeline.place` raises.
@@ -169,7 +169,7 @@ def needs_trials(wanted: Options) -> bool:
     return wanted.strategy is not None and tries_several(read_strategy(wanted.strategy))
 
 
-def place_in_parts(source: Any, devices: str | Path, wanted: Options) -> Plan:
+def place_in_parts(source: Any, devices: Devices, wanted: Options) -> Plan:
     """The plan for the best number of parts.
 
     Raises :class:`UsageError` for a strategy that needs other devices, :class:`NoSolutionError` if
@@ -183,7 +183,7 @@ def place_in_parts(source: Any, devices: str | Path, wanted: Options) -> Plan:
     )
 
 
-def place_without_advice(source: Any, devices: str | Path, wanted: Options) -> Plan:
+def place_without_advice(source: Any, devices: Devices, wanted: Options) -> Plan:
     """The plan for one way to run the batch; if nothing fits, it does not say why."""
     plan = place_workload(prepare(source, devices, wanted))
     return replace(plan, request=describe_request(devices, wanted))

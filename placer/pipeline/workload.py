@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from cost_models.clusters import parse_cluster
+from cost_models.clusters import Devices, parse_cluster
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.errors import ShapeError, UsageError
@@ -61,7 +60,7 @@ class Workload:
         graph = rewrite_graph(self.graph, rewriting)
         return replace(self.with_graph(graph), costs=rewritten_costs(self.costs, graph, rewriting))
 
-    def on(self, devices: str | Path, wanted: Options) -> Workload:
+    def on(self, devices: Devices, wanted: Options) -> Workload:
         """The same program on other devices, with other options for placing it."""
         return replace(self, wanted=wanted, cluster=read_cluster(devices, wanted))
 
@@ -72,7 +71,7 @@ _MOST_ROOTS = 8
 
 def read_workload(
     source: Any,
-    devices: str | Path | Cluster,
+    devices: Devices | Cluster,
     wanted: Options,
     division: Division | None = None,
     *,
@@ -103,13 +102,13 @@ def read_workload(
     return cost_program(source, extraction, cluster, wanted)
 
 
-def read_cluster(devices: str | Path, wanted: Options) -> Cluster:
+def read_cluster(devices: Devices, wanted: Options) -> Cluster:
     """The cluster that ``devices`` describes, under the caps and the reserve of ``wanted``.
 
     Raises :class:`UsageError` for an unknown device or a size that cannot be read.
     """
     try:
-        return parse_cluster(str(devices), wanted.max_memory, wanted.reserve)
+        return parse_cluster(devices, wanted.max_memory, wanted.reserve)
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
 

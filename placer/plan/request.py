@@ -8,6 +8,7 @@ from operator import index
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex, TypedDict, TypeVar
 
+from cost_models.clusters import Devices, spec_text
 from cost_models.tensor_size import MOST_ELEMENTS
 from placer.errors import UsageError, unknown_option
 from placer.graph.op_graph import Op
@@ -307,7 +308,7 @@ def require_options(names: Iterable[str]) -> None:
             raise unknown_option(name, known)
 
 
-def describe_request(devices: str | Path, wanted: Options) -> dict[str, Any]:
+def describe_request(devices: Devices, wanted: Options) -> dict[str, Any]:
     """The devices and all options that are not their defaults, as JSON holds them.
 
     What was allowed (:data:`NEVER_KEPT`) is left out.
@@ -315,7 +316,7 @@ def describe_request(devices: str | Path, wanted: Options) -> dict[str, Any]:
     a device function.
     """
     defaults = Options()
-    request: dict[str, Any] = {"devices": str(devices)}
+    request: dict[str, Any] = {"devices": spec_text(devices)}
     for item in fields(Options):
         value = getattr(wanted, item.name)
         if item.name in NEVER_KEPT or value == getattr(defaults, item.name):

@@ -13,10 +13,11 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Unpack
 
 from cost_models.byte_sizes import format_bytes
+from cost_models.clusters import Devices
+from cost_models.device_names import LOCAL
 from placer.errors import PlacerError, UsageError
 from placer.extraction.process.child_process import one_reading_process
 from placer.plan.request import Keywords, read_options, takes_options
@@ -56,7 +57,7 @@ _MOST_CHARACTERS = 200
 @collection_paused()
 def auto(
     source: Any,
-    devices: str | Path,
+    devices: Devices = LOCAL,
     *,
     for_: str = "throughput",
     margin: float = MARGIN,
@@ -88,7 +89,9 @@ def auto(
 
 
 @takes_options
-def compare_strategies(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> AutoResult:
+def compare_strategies(
+    source: Any, devices: Devices = LOCAL, **options: Unpack[Keywords]
+) -> AutoResult:
     """The rows of :func:`auto`: each way to run ``source`` on ``devices`` that may be the best is
     built and predicted.  Raises as :func:`auto`."""
     return auto(source, devices, **options)

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cost_models.clusters import Devices
 from cost_models.devices import Cluster
 from placer.errors import NoSolutionError, ShapeError, UsageError
 from placer.graph.passes.roles import find_roles
@@ -79,7 +80,7 @@ class AutoProgram:
     """
 
     source: Any
-    devices: str | Path
+    devices: Devices
     wanted: Options
     function: Any = None
     name: str = ""
@@ -244,7 +245,7 @@ class TrainingProgram(AutoProgram):
         return self._built(replace(plan, model=model), workload)
 
 
-def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -> AutoProgram:
+def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> AutoProgram:
     """``source`` on ``devices``: a compiled Keras model trains, any other program runs as it is.
 
     ``data`` is a batch as ``fit`` takes it, for a Keras model that does not say what it takes.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
+from cost_models.clusters import Devices
 from placer.errors import UsageError
 from placer.extraction.flat_program import UNBOUND_BATCH
 from placer.extraction.shapes.binding import BATCH
@@ -74,7 +74,7 @@ class Sweep(Summarised):
 def sweep(
     source: Any,
     batch_sizes: Sequence[int],
-    devices: str | Path | None = None,
+    devices: Devices | None = None,
     *,
     max_trials: int = MAX_TRIALS,
     **options: Unpack[Keywords],
@@ -132,7 +132,7 @@ def _require_open_batches(sizes: Sequence[int], options: Mapping[str, Any]) -> N
 class _Trials:
     """Reports by batch size."""
 
-    def __init__(self, source: Any, devices: str | Path | None, options: Mapping[str, Any]) -> None:
+    def __init__(self, source: Any, devices: Devices | None, options: Mapping[str, Any]) -> None:
         self.source, self.devices, self.options = source, devices, options
         cluster = read_cluster(devices or REFERENCE_DEVICE, read_options(options))
         shown = cluster.devices if devices else [d for d in cluster.devices if d.type != "CPU"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
-from cost_models.device_names import matches
+from cost_models.clusters import Devices
+from cost_models.device_names import LOCAL, matches
 from placer.errors import UsageError
 from placer.fitting.placed_order import FREE
 from placer.graph.op_graph import Op
@@ -87,7 +87,7 @@ class Comparison(Summarised):
 @takes_options
 def compare(
     source: Any,
-    devices: str | Path,
+    devices: Devices = LOCAL,
     *,
     functions: Mapping[str, DeviceFunction] | None = None,
     **options: Unpack[Keywords],

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Unpack
 
+from cost_models.clusters import Devices, spec_text
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.fixes import PlacedFix, placed_fixes, placements_of
 from placer.pipeline.placement import place_workload
@@ -44,7 +44,7 @@ def find_fixes(
 
 @takes_options
 def fewest_pieces(
-    build: Callable[[int], Any], devices: str | Path, *, most: int = 64, **options: Unpack[Keywords]
+    build: Callable[[int], Any], devices: Devices, *, most: int = 64, **options: Unpack[Keywords]
 ) -> tuple[int, Plan]:
     """The fewest micro-batches that fit the accelerators of ``devices``, and the plan for them.
 
@@ -59,7 +59,7 @@ def fewest_pieces(
     return fewest_parts(
         lambda pieces: place_without_advice(build(pieces), devices, wanted),
         most,
-        devices=str(devices),
+        devices=spec_text(devices),
         advice="add devices, raise a limit, or allow more micro-batches (most=) or offloading "
         '(offload="auto", not tried)',
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from cost_models.clusters import Devices
 from placer.errors import UsageError
 from placer.graph.control_edges import add_control_edges
 from placer.pipeline.predicted_placement import predict_placement
@@ -73,7 +73,7 @@ def with_step(plan: Plan, source: Any = None, **changes: Any) -> Plan:
     return replace(plan, step=predicted.step, warnings=warnings)
 
 
-def predict_now(plan: Plan, source: Any, devices: str | Path, **options: Any) -> Plan | None:
+def predict_now(plan: Plan, source: Any, devices: Devices, **options: Any) -> Plan | None:
     """``plan`` with the peaks and metrics that its own placement has for ``source`` on ``devices``
     now; ``None`` if its placement is not one of that program and those devices.
 

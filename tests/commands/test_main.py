@@ -131,7 +131,7 @@ def test_an_error_does_not_speak_to_the_terminal(pipeline, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["place", "model"], "--devices"),
+        (["simulate", "--", "python"], "--devices"),
         (["report", "model", "--format", "yaml"], "must be one of text, json"),
         (["report", "model", "--shape", "32x128"], "must be NAME=32x128"),
         (["report", "m", "--shape", "a:1", "--shape", "a:2"], "--shape a is given twice"),
@@ -418,6 +418,13 @@ def test_every_command_has_examples():
     assert set(commands) == set(EXAMPLES)
 
 
+def test_this_machine_is_the_default(pipeline):
+    """A placement without devices is asked of the GPUs here, a report of the model alone."""
+    assert main(["place", "model"]) == 0
+    assert pipeline.calls[-1][1] == "local"
+    assert main(["report", "model", "--max-memory", "GPU:0=1GiB"]) == 2
+
+
 @pytest.mark.parametrize("command", EXAMPLES)
 def test_every_command_helps(command, capsys):
     """Asked as a person does; some metavars have percent signs, which argparse may take for its
@@ -437,7 +444,7 @@ def test_every_command_helps(command, capsys):
     ("line", "told"),
     [
         ("plcae", "placer: there is no command 'plcae'; did you mean place?"),
-        ("place", "placer place: give MODEL and --devices SPEC "),
+        ("place", "placer place: give MODEL "),
         ("place m --batch_size 3", "there is no option --batch_size; did you mean --batch-size?"),
         ("place m --device 2xT4", "there is no option --device; did you mean --devices?"),
         ("compare --help-me", "there is no option --help-me; did you mean --help?"),

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from placer.application.devices import device_mapping, local_devices, runtime_settings
-from placer.application.devices.local_devices import GpuMemory, seen_by_cuda
+from placer.application.devices import device_mapping, runtime_settings
 from placer.errors import PlacerError, UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -131,44 +130,3 @@ def test_sessions_rehearse_where_gpus_are_absent(monkeypatch, caplog):
     caplog.clear()
     runtime_settings.session_config(plan_on("/job:worker/task:1/device:GPU:0"))
     assert not caplog.text
-
-
-def gpu(number, model="T4"):
-    return GpuMemory(uuid=f"GPU-{number}", model=model, total_bytes=8, free_bytes=6, used_bytes=2)
-
-
-def test_driver_and_cuda_number_gpus_in_their_own_ways(monkeypatch):
-    """Hidden GPUs, UUIDs, unequal models: a memory is shown only where it is surely the GPU's."""
-    gpus = [gpu(0), gpu(1)]
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    for listed, expected in (("1", [gpus[1]]), ("GPU-1,GPU-0", gpus[::-1]), ("0,7,1", gpus[:1])):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
-        assert list(seen_by_cuda(gpus)) == expected
-    unequal = [gpu(0), gpu(1, "A100")]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert seen_by_cuda(unequal) == (None,)
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    assert seen_by_cuda(unequal) == (unequal[1],)
-
-
-def test_the_driver_is_asked_where_it_can_be(monkeypatch):
-    """What NVML tells, and nothing where it has no driver."""
-    error = type("NVMLError", (Exception,), {})
-    nvml = SimpleNamespace(
-        NVMLError=error,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: 1,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=8, free=6, used=2),
-        nvmlDeviceGetUUID=lambda _: "GPU-0",
-        nvmlDeviceGetName=lambda _: "T4",
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert local_devices.read_gpus() == (gpu(0),)
-
-    def fail():
-        raise error("no driver")
-
-    nvml.nvmlInit = fail
-    assert local_devices.read_gpus() == ()
