@@ -15,6 +15,7 @@ import atexit
 import gc
 import signal
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,9 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise Terminated
 
-    def send(number: signal.Signals) -> None:
+    def send(number: signal.Signals, left: threading.Event) -> None:
+        left.wait()
+        time.sleep(0.02)
         if running:
             os.kill(os.getpid(), number)
 
@@ -117,7 +120,9 @@ def terminable() -> Iterator[None]:
         if isinstance(ignored.exc_value, Terminated):
             number = signal.SIGTERM
             signal.signal(number, stop)
-        threading.Timer(0.01, send, (number,)).start()
+        left = threading.Event()
+        threading.Thread(target=send, args=(number, left), daemon=True).start()
+        left.set()  # within this function a signal would be ignored, too
 
     if threading.current_thread() is not threading.main_thread():
         yield

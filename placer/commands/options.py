@@ -6,7 +6,6 @@ import argparse
 import re
 from typing import Any
 
-from cost_models.device_names import LOCAL
 from placer.commands import option_values
 from placer.graph.program_source import Access
 
@@ -190,7 +189,7 @@ def add_old_name(parser: argparse._ActionsContainer, flag: str, dest: str, **set
     )
 
 
-def add_device_options(parser: argparse.ArgumentParser, default: str | None = LOCAL) -> None:
+def add_device_options(parser: argparse.ArgumentParser, default: str | None = "local") -> None:
     """Adds the devices and their limits."""
     group = parser.add_argument_group("devices")
     add(group, "--devices", default=default)
