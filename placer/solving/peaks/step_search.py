@@ -13,13 +13,12 @@ from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.step_time.search import (
     Steps,
     StepSearch,
-    coarser,
     longest_seconds,
 )
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, Level, OnBetter
 from placer.solving.search.peak_problem import PeakProblem
-from placer.solving.search.watch import Watch, Watched
+from placer.solving.search.watch import Watch
 
 _NEAR_ENOUGH = 0.02
 """Near a placement that is above a cap, the search is over where one fits whose step is hardly
@@ -57,24 +56,6 @@ def search_step_peaks(
     search.run(effort.deadline, effort.work_limit, effort.threads)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WatchedSteps(Steps):
-    """With the buffers of the units of the level."""
-
-    watched: Watched
-
-    def joined(self, new_of: Ints) -> WatchedSteps:
-        """The step of fewer units."""
-        watched = self.watched.joined(new_of)
-        return WatchedSteps(
-            programs=coarser(self.programs, new_of),
-            held=watched.held,
-            limit=self.limit,
-            moments=self.moments,
-            watched=watched,
-        )
-
-
 class StepPeakSearch(StepSearch):
     """The search over one problem; ``on_better`` is told of every better placement.
 
@@ -92,11 +73,11 @@ class StepPeakSearch(StepSearch):
         self.most = longest_in_line(problem.step)
         super().__init__(problem.step, hints, seed, on_better)
 
-    def data_of(self, parent: Found | None) -> WatchedSteps:
+    def data_of(self, parent: Found | None) -> Steps:
         """The step in each order, with what is held at the moments known by now."""
         watched = self.watch.watched(None if parent is None else parent.device_of)
         share = 1.0 if self.random.random() < _SAME_SHARE else self.random.random()
-        return WatchedSteps(
+        return Steps(
             programs=self.programs,
             held=watched.held,
             limit=self.watch.capacity - share * watched.beyond,

@@ -48,11 +48,8 @@ def bisect_recursively(arrays: Arrays, sizes: Floats, random: np.random.Generato
 
     ``sizes`` is what is balanced when units are joined.
     """
-    members = np.arange(len(sizes))
-    device_of = np.zeros(len(sizes), np.int64)
-    devices = _some_of(arrays, members, np.arange(arrays.units.allowed.shape[1]), random)
-    _bisect_all(arrays, sizes, device_of, members, devices, random)
-    return finish(arrays, device_of, random)
+    devices = np.arange(arrays.units.allowed.shape[1])
+    return redraw(arrays, sizes, np.zeros(len(sizes), np.int64), devices, random)
 
 
 def redraw(

@@ -23,6 +23,7 @@ from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.search import load_arrays
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
+from placer.solving.search.watch import Watched
 
 Programs = tuple[Program, ...]
 """One step in several orders."""
@@ -33,17 +34,20 @@ Baseline = Callable[[PlacementProblem], Sequence[int]]
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steps:
     """The step of the units of a level, and what they hold at some ``moments``, of which no device
-    is to hold more than its ``limit``."""
+    is to hold more than its ``limit``; nothing unless it is ``watched``."""
 
     programs: Programs
     held: Held
     limit: Floats
     moments: int
+    watched: Watched | None = None
 
     def joined(self, new_of: Ints) -> Steps:
-        """The step of fewer units, of which nothing is held at moments."""
-        held = nothing_held(int(new_of.max()) + 1)
-        return replace(self, programs=coarser(self.programs, new_of), held=held)
+        """The step of fewer units."""
+        watched = None if self.watched is None else self.watched.joined(new_of)
+        held = nothing_held(int(new_of.max()) + 1) if watched is None else watched.held
+        programs = coarser(self.programs, new_of)
+        return replace(self, programs=programs, held=held, watched=watched)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
