@@ -179,7 +179,7 @@ def _assumptions(cluster: Cluster, predicted: PredictedPlacement | None) -> Iter
     if ample:
         required = predicted.metrics.taken_bytes(cluster.caps) if predicted else {}
         sizes = [f"{format_bytes(required[name])} on {name}" for name in ample if name in required]
-        found = f": {', '.join(sizes)} required" if sizes else ""
+        found = f" (required: {', '.join(sizes)})" if sizes else ""
         message = (
             f"Host memory is not checked{found}. To set a limit, add CPU:64GiB to --devices "
             "or to the cluster file."

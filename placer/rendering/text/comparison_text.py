@@ -29,8 +29,8 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
         _table(found, width),
         Text(
             "Green, or bold: the best that fits. Sends: data, inputs and outputs of a step. "
-            "Busiest: the most work and transfers of one device, which overlap in a step. Of "
-            "devices: the required memory as a share of the limit."
+            "Busiest: the most work and transfers of one device, which overlap in a step. "
+            "Devices: required memory as a share of the limit."
         ),
     ]
     notes = [(row.name, Text(_note(row))) for row in found.strategies]
@@ -81,7 +81,7 @@ def _answer(found: Comparison) -> str:
 
 def _table(found: Comparison, width: int) -> RenderableType:
     figures = (header for header, _ in _FIGURES.values())
-    headers = ["Strategy", "Fits", *(f"{name}>" for name in (*figures, *found.caps))]
+    headers = ["Method", "Fits", *(f"{name}>" for name in (*figures, *found.caps))]
     rows = [
         (
             row.name,

@@ -113,7 +113,7 @@ def _verdict(found: Sweep) -> str:
     if not found.is_bound:
         return f"The required memory does not depend on the batch size ({caps})."
     placed = any(row.status for row in found.rows)
-    fails = "is not found to" if placed else "does not"
+    fails = "was not found to fit" if placed else "does not fit"
     how = f" with{'out' * (found.spill == NEVER)} offloading" if placed else ""
     if low is None:
         more = ""
