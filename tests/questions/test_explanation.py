@@ -188,7 +188,7 @@ def test_an_infeasible_plan_says_what_is_in_conflict_and_what_would_fit(network)
         assert place(network, **request, pins=fewer).fits
     caps = changes[2].removeprefix("--max-memory ")
     assert place(network, **request, pins=pins, max_memory=caps).fits
-    with pytest.raises(InfeasibleError, match=r"GPU:0 \(cap 300 KiB\) must hold") as caught:
+    with pytest.raises(InfeasibleError, match=r"GPU:0 \(limit 300 KiB\) must hold") as caught:
         plan.raise_for_conflict()
     assert caught.value.conflict == plan.conflict
     assert changes[0] in str(caught.value)

@@ -175,7 +175,7 @@ def test_without_a_compiler_it_says_what_is_missing(wide, monkeypatch, tmp_path)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(building.importlib.util, "find_spec", _without_zig)
-    with pytest.raises(UsageError, match="need a C compiler"):
+    with pytest.raises(UsageError, match="require a C compiler"):
         placer.verify(path, plan, memory=True)
 
 
