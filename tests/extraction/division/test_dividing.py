@@ -368,7 +368,11 @@ def test_as_few_micro_batches_as_fit():
         ("hybrid", "2xGPU:1GiB", "name four, or use --strategy replicas"),
         ("hybrid:3", "4xGPU:1GiB", "there is hybrid:2"),
         ("pipeline", "GPU:1GiB", "one for each stage"),
-        ("replicas:5", "2xGPU:1GiB", "requires 5 accelerators, one for each replica; --devices has 2"),
+        (
+            "replicas:5",
+            "2xGPU:1GiB",
+            "requires 5 accelerators, one for each replica; --devices has 2",
+        ),
         ("stages:2", "2xGPU:1GiB", "must be micro-batches:N"),
     ],
 )
