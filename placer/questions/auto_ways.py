@@ -209,7 +209,7 @@ class Ways:
             yield replace(
                 way,
                 build=lambda: self._pipeline(pieces, count, size),
-                tighter=lambda: self._least_in_pieces(fewest),
+                tighter=lambda: self._least_in_fewest(fewest, pieces),
             )
         for replicas in equal_groups(count):
             yield self._divided(HYBRID, replicas, "replicas of several devices")
@@ -273,6 +273,13 @@ class Ways:
 
     def _least_in_pieces(self, pieces: int) -> tuple[float, int]:
         return self._least_in_parts(StrategyRequest(kind=PIPELINE, parts=pieces), pieces)
+
+    def _least_in_fewest(self, fewest: int, usual: int) -> tuple[float, int]:
+        """The step that the ``fewest`` pieces cannot beat, and the ops of the ``usual`` number,
+        which is built first."""
+        seconds, ops = self._least_in_pieces(fewest)
+        whole = len(self.program.whole().graph.ops)
+        return seconds, whole + (ops - whole) * (usual - 1) // max(1, fewest - 1)
 
     def _staged(self, pieces: int) -> Built:
         asked = StrategyRequest(kind=PIPELINE, parts=pieces)
