@@ -16,7 +16,7 @@ BATCH = 12
 
 def decided(model, *batch, is_exact=True):
     """Why a batch is not divided into two parts."""
-    batch = tuple(map(tf.convert_to_tensor, batch))
+    batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
     return why_undivided(model, batch_specs(batch), BATCH, 2, lambda: batch, is_exact=is_exact)
 
 
@@ -154,6 +154,15 @@ def test_a_step_that_assigns_variables_itself_is_not_divided():
     drawing = dense("mse", layers.Dropout(0.5))
     drawing.compile("adam", "mse", metrics=["mae"])
     assert decided(drawing, values(6), values(4)) == ""
+
+
+def test_inputs_whose_ops_have_the_keys_of_others():
+    """Of a dictionary of two inputs the op of the first is called as the second one's key: the
+    parts of both are what a part has."""
+    two = {name: keras.Input((6,), name=name) for name in ("b", "a")}
+    model = keras.Model(two, layers.Dense(4)(two["a"] * two["b"]))
+    model.compile("sgd", "mse")
+    assert decided(model, {"b": values(6), "a": values(6, seed=2)}, values(4)) == ""
 
 
 def test_leave_to_have_other_statistics_is_none_to_train_another_loss():

@@ -11,6 +11,7 @@ from placer.extraction.flat_program import analyse_program
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
 from placer.extraction.graph_defs.tensor_states import TensorState
+from placer.extraction.shapes.binding import names_of
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import READS
 from placer.graph.passes.differentiation import is_update_type
@@ -32,7 +33,7 @@ def with_inputs(division: Division, program: FlatProgram, shapes: Shapes) -> Div
             f"{composite.of!r} is {'ragged' if composite.is_ragged else 'sparse'}: its rows cannot "
             "be cut into parts; place the program without --strategy"
         )
-    declared = {item.key: _declared(item, shapes) for item in program.inputs}
+    declared = {item.key: _declared(item, program, shapes) for item in program.inputs}
     found = [item.key for item in program.inputs if item.shape and item.shape[0] is None]
     if not found:
         first = {key: shape[0] for key, shape in declared.items() if shape}
@@ -121,8 +122,8 @@ def require_mean_loss(
     require_mean(small, large, sizes, [item.op for item in program.inputs])
 
 
-def _declared(item: ProgramInput, shapes: Shapes) -> Sequence[int | None]:
-    for key in (item.key, item.tensor, item.op):
+def _declared(item: ProgramInput, program: FlatProgram, shapes: Shapes) -> Sequence[int | None]:
+    for key in names_of(item, {each.key for each in program.inputs}):
         if shapes and key in shapes:
             return shapes[key]
     return item.shape or ()
@@ -133,7 +134,7 @@ def _examples(program: FlatProgram, division: Division, bindings: Bindings) -> i
     sizes: dict[str, int | None] = {}
     for item in program.inputs:
         if item.key in division.inputs:
-            first = _declared(item, bindings["shapes"])[0]
+            first = _declared(item, program, bindings["shapes"])[0]
             sizes[item.key] = bindings["batch_size"] if first is None else first
     if None in sizes.values():
         raise ShapeError(
@@ -158,11 +159,11 @@ def _graph(
     """The undivided graph with so many examples."""
     shapes, batch_size = bindings["shapes"], bindings["batch_size"]
     bound = dict(shapes or {})
-    inputs = []
+    inputs, keys = [], {item.key for item in program.inputs}
     for item in program.inputs:
         if item.key in division.inputs:
-            rest = tuple(_declared(item, shapes))[1:]
-            for key in (item.tensor, item.op):
+            rest = tuple(_declared(item, program, shapes))[1:]
+            for key in names_of(item, keys)[1:]:
                 bound.pop(key, None)
             bound[item.key] = (examples, *rest)
             item = replace(item, shape=(None, *(item.shape or (None, *rest))[1:]))

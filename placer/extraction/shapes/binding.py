@@ -3,13 +3,13 @@
 A dimension may have a name: one size for several inputs, as in ``ids:BxT`` and ``mask:BxT``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cost_models.op_info import Shape
 from cost_models.tensor_size import is_known
 from placer.errors import UsageError
-from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
 from placer.extraction.graph_defs.protobufs import shape_of
 from placer.extraction.graph_defs.tensor_states import ElementState, TensorState, sharpen_shape
 from placer.extraction.shapes.composite_shapes import OPEN, Sizes, find_wholes, shape_parts
@@ -74,9 +74,10 @@ def bind_inputs(
     parts = shape_parts(program.inputs, batch_size, ragged)
     sources = find_sources(program.graph_def.node)
     lengths = bind_sources(sources, ragged or {}, tuple(find_wholes(program.inputs)))
+    keys = {item.key for item in program.inputs}
     for item in program.inputs:
         name = item.op
-        asked = [given.pop(key) for key in (item.key, item.tensor, name) if key in given]
+        asked = [given.pop(key) for key in names_of(item, keys) if key in given]
         shape = item.shape
         if asked:
             shape = _given_shape(item.key, shape, asked[0])
@@ -109,6 +110,13 @@ def bind_inputs(
             *open_sources(sources, lengths, map(op_of, given)),
         ),
     )
+
+
+def names_of(item: ProgramInput, keys: Collection[str]) -> tuple[str, ...]:
+    """The names by which a shape of ``item`` may be given: its key, its tensor and its op, unless
+    that is the key of another input (a function's ``data_1`` may be fed by the op ``data``)."""
+    others = (name for name in (item.tensor, item.op) if name not in keys)
+    return (item.key, *others)
 
 
 def _element_batches(
