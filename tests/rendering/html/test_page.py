@@ -216,7 +216,7 @@ def test_the_need_of_a_device_is_told_in_parts():
 def test_clones_and_swaps_have_their_place():
     """What a plan's file says is computed again, kept on the host or released, name by name."""
     plan = json.loads(small_plan().to_json())
-    assert "Clones and swaps" not in _render({"plan": plan}, None)
+    assert "Recomputation and offload" not in _render({"plan": plan}, None)
     plan["rewriting"] = {
         "clones": [{"op": "net/<relu>", "after": ["net/late"]}],
         "released": ["train/join"],
