@@ -306,8 +306,9 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_CommandParser)
     first = words[0] if words else ""
     if words and first not in (*EXAMPLES, *parser._option_string_actions):
-        what = "option" if first.startswith("-") else "command"
-        parser.error(f"there is no {what} {first!r}{near(first, list(EXAMPLES))}")
+        if first.startswith("-"):
+            parser.error(f"there is no option {first!r}; options follow a command")
+        parser.error(f"there is no command {first!r}{near(first, list(EXAMPLES))}")
     asked = [word for word in words[:1] if word in EXAMPLES] or ([] if words else EXAMPLES)
     for name in dict.fromkeys(_MODULE_OF.get(name, name) for name in asked):
         import_module(f"placer.commands.{name}").add_command(commands)
