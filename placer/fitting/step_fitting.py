@@ -179,9 +179,6 @@ def _host_room(trials: StepTrials, base: Base) -> int:
     return int(left / trials.padding[trials.host])
 
 
-_LOG = logging.getLogger(__name__)
-
-
 def fit_by_recomputation(trials: StepTrials, base: Base) -> None:
     """Lowers the budgets until what is computed again fits."""
     _Recomputation(trials, base).run()

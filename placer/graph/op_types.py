@@ -7,16 +7,15 @@ there.  ``cost_models`` has its own: it knows nothing of ``placer``.
 from collections.abc import Mapping
 
 LOOPS = frozenset({"While", "StatelessWhile"})
-BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-CONTROL_FLOW = LOOPS | BRANCHES
-"""Functional control flow: one op that runs functions of the library."""
-
 _BRANCH_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
     **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
 }
 BRANCHES = frozenset(_BRANCH_ATTRIBUTES)
 """Functional conditionals: one op that runs one of several functions."""
+
+CONTROL_FLOW = LOOPS | BRANCHES
+"""Functional control flow: one op that runs functions of the library."""
 
 BODY_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(LOOPS, ("cond", "body")),

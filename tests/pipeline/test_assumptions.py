@@ -67,7 +67,7 @@ def test_a_host_that_is_not_here_is_as_large_as_needed_unless_it_is_given():
     plan = place(decoder(), "1xGPU:64MiB", outputs=named, time_limit=20)
     host = next(device for device in plan.devices if device.name == "CPU:0")
     assert host.memory_limit_bytes == AMPLE_BYTES
-    assert f"CPU:0 ({format_bytes(host.required_bytes)})" in codes(plan)["assumed_host"]
+    assert f"{format_bytes(host.required_bytes)} on CPU:0" in codes(plan)["assumed_host"]
     assert "as needed" in plan.summary(width=100)
     assert Plan.from_json(plan.to_json()).devices[-1].memory_limit_bytes == AMPLE_BYTES
     given = place(decoder(), "1xGPU:64MiB,CPU:4MiB", outputs=named, time_limit=20)

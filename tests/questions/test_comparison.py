@@ -181,7 +181,7 @@ def test_all_formats_carry_the_same_figures(found):
     assert OURS in text
     assert "no single device" in text
     markdown = render(lambda w: comparison_blocks(found, w), "markdown", width=80, colour=False)
-    assert "| Strategy | Fits |" in markdown
+    assert "| Method | Fits |" in markdown
     rows = list(csv.DictReader(io.StringIO(comparison_csv(found))))
     data = json.loads(to_json(found))
     assert data["schema"] == "placer.comparison/1"

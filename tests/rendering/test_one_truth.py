@@ -129,7 +129,7 @@ def test_a_figure_is_the_same_wherever_it_stands(plans, kind):
             assert {format_bytes(required), share} <= set(cells(text, number)), text
         key = f'data-key="plan.devices.{number}.required_bytes" data-value="{required}"'
         assert f"{key}>{format_bytes(required)}<" in page
-        assert share == "-" or f">{share}</small>" in page
+        assert share == "-" or f">{share}</span>" in page
     if not plan.placement:
         assert kind == "infeasible"
         return

@@ -249,7 +249,7 @@ def _owners(name: str) -> Iterator[str]:
         yield name
 
 
-WANTED = frozenset(
+MEMORY_VALUES = frozenset(
     {"allocator_name", "bytes_allocated", "bytes_available", "requested_bytes", "allocation_bytes"}
     | {"peak_bytes_in_use", "region_type", "addr"}
 )

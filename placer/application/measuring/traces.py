@@ -15,9 +15,9 @@ from typing import Any
 
 from placer import __version__
 from placer.application.measuring.profiling import pop_program_options
-from placer.application.measuring.trace_steps import WANTED as MEMORY_VALUES
-from placer.application.measuring.trace_steps import WANTED as STEP_VALUES
 from placer.application.measuring.trace_steps import (
+    MEMORY_VALUES,
+    WANTED,
     FlatNames,
     OpTime,
     RunOfOps,
@@ -251,7 +251,7 @@ def _some(times: Sequence[OpTime]) -> str:
 def _read_files(files: Sequence[Path]) -> _Trace:
     found = _Trace()
     for number, file in enumerate(files):
-        planes = read_trace_file(file, STEP_VALUES | MEMORY_VALUES)
+        planes = read_trace_file(file, WANTED | MEMORY_VALUES)
         host = f"host {number} " if len(files) > 1 else ""
         here = step_times(planes)
         found.runs |= {(number, run): value for run, value in here.runs.items()}

@@ -1,9 +1,11 @@
 """A first placement without OR-Tools and without compiled code: what is left if the search fails.
 
-The units are cut into one segment per device where the least crosses, or filled into device after
-device; of the best placement, single units move to where they cost less.
+Orders of the units, as they come and by the bytes that they share, are cut into one segment per
+device where the least crosses, or filled into device after device; of the best placement, single
+units move to where they cost less.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -18,6 +20,15 @@ from placer.solving.search.linear_split import split
 _MOST_READERS = 16
 """Nets with more say little about who belongs together, and take long to go through."""
 
+_MODES = 2
+"""Orders along the slowest modes of the Laplacian, where there are few units."""
+
+_MOST_UNITS = 400
+"""Eigenvectors of a dense matrix of this size take a few hundredths of a second."""
+
+_NULL = 1e-9
+
+Matrix = npt.NDArray[np.float64]
 Placement = tuple[int, ...]
 
 
@@ -99,9 +110,13 @@ class _Descent:
 
 def _fillings(problem: UnitProblem) -> Iterator[Placement | None]:
     """Placements along some orders of the units, ``None`` where they do not fit."""
-    filling, order = _Filling(problem), range(problem.unit_count)
-    yield filling.in_segments(order)
-    yield filling.one_by_one(order, goes_back=False)
+    filling = _Filling(problem)
+    for order in (list(range(problem.unit_count)), adjacency_order(problem)):
+        yield filling.in_segments(order)
+        yield filling.one_by_one(order, goes_back=False)
+    if problem.nets and 2 < problem.unit_count <= _MOST_UNITS:
+        for mode in slow_modes(_clique_weights(problem), _MODES):
+            yield filling.in_segments(np.argsort(mode, kind="stable").tolist())
     yield filling.one_by_one(filling.heaviest_first(), goes_back=True)
     if any(costs[problem.host] for costs in problem.cost):
         yield filling.one_by_one(filling.dearest_first(), goes_back=True)
@@ -180,3 +195,64 @@ class _Filling:
             device_of[unit] = device
             room[:, device] -= weight
         return device_of
+
+
+def adjacency_order(problem: UnitProblem) -> list[int]:
+    """The units one after the other, always the one that shares most bytes with those before.
+
+    H. Nagamochi, T. Ibaraki, Computing Edge-Connectivity in Multigraphs and Capacitated Graphs,
+    SIAM J. Discrete Math. 5 (1992), doi:10.1137/0405004, on maximum adjacency orderings.
+    """
+    neighbours: list[dict[int, float]] = [{} for _ in problem.allowed]
+    for net in problem.nets:
+        if len(net.consumers) <= _MOST_READERS:
+            share = net.bytes / len(net.consumers)
+            for unit in net.consumers:
+                for one, other in ((net.producer, unit), (unit, net.producer)):
+                    neighbours[one][other] = neighbours[one].get(other, 0.0) + share
+    shared = [0.0] * problem.unit_count
+    order: dict[int, None] = {}
+    for first in range(problem.unit_count):
+        waiting = [(0.0, first)]
+        while waiting:
+            unit = heapq.heappop(waiting)[1]
+            if unit in order:
+                continue
+            order[unit] = None
+            for other, size in neighbours[unit].items():
+                if other not in order:
+                    shared[other] += size
+                    heapq.heappush(waiting, (-shared[other], other))
+    return list(order)
+
+
+def _clique_weights(problem: UnitProblem) -> Matrix:
+    """Weights of ties: every net is a clique, its bytes divided among the ties of each unit."""
+    weight = np.zeros((problem.unit_count, problem.unit_count))
+    for net in problem.nets:
+        if len(net.consumers) < 4 * _MOST_READERS:
+            pins = np.asarray((net.producer, *net.consumers))
+            weight[np.ix_(pins, pins)] += net.bytes / len(net.consumers)
+    np.fill_diagonal(weight, 0.0)
+    return weight
+
+
+def slow_modes(weight: Matrix, count: int) -> Matrix:
+    """``[mode, unit]``: at most ``count`` positions in which units that share many bytes lie close
+    together.
+
+    ``weight[a, b]`` is what ties two units, zero on the diagonal.  The eigenvectors of the smallest
+    eigenvalues of the normalised Laplacian (M. Fiedler, A property of eigenvectors of nonnegative
+    symmetric matrices and its application to graph theory, 1975), the first of which is the same
+    everywhere.  Where nothing joins parts of the graph, as many more only tell the parts, and are
+    left out.
+    """
+    degree = weight.sum(axis=1)
+    scale = 1.0 / np.sqrt(np.where(degree > 0.0, degree, 1.0))
+    laplacian = np.eye(len(weight)) - scale[:, None] * weight * scale[None, :]
+    values, vectors = np.linalg.eigh(laplacian)
+    first = max(1, int((values < _NULL).sum()))
+    modes = vectors[:, first : first + count] * scale[:, None]
+    # the largest entry is positive, so that rounding cannot turn an order round
+    largest = modes[np.argmax(np.abs(modes), axis=0), np.arange(modes.shape[1])]
+    return np.ascontiguousarray((modes * np.where(largest < 0.0, -1.0, 1.0)).T)

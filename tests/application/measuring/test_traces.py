@@ -141,8 +141,8 @@ def test_the_newest_run_is_read(tmp_path):
 
 HARMED = {
     "empty": (b"", "is empty: the profiler did not end"),
-    "cut": (gpu_steps()[:-40], "no trace of TensorFlow's profiler, or a damaged one"),
-    "text": (b"Dear reader,\nthis is no trace.\n", "no trace of TensorFlow's profiler"),
+    "cut": (gpu_steps()[:-40], "not a trace of TensorFlow's profiler, or a damaged one"),
+    "text": (b"Dear reader,\nthis is no trace.\n", "not a trace of TensorFlow's profiler"),
     "no planes": (xplane_pb2.XSpace(hostnames=["a"]).SerializeToString(), "has no events"),
 }
 
