@@ -9,7 +9,7 @@ from small_problems import best_by_enumeration, problem_of, random_problem
 from placer.solving.process import clock
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
-from placer.solving.search.first_fit import first_placement
+from placer.solving.search.first_fit import adjacency_order, first_placement
 
 
 def placed(problem: UnitProblem, *hints: list[int]) -> tuple[int, ...] | None:
@@ -65,6 +65,20 @@ def test_a_chain_is_cut_at_its_narrow_place() -> None:
         capacity=[4, 4],
     )
     assert placed(reduce_to_units(chain)) in ((0, 0, 0, 1, 1, 1), (1, 1, 1, 0, 0, 0))
+
+
+def test_two_chains_that_take_turns_are_parted() -> None:
+    """The order of the graph goes to and fro between them; the one by shared bytes does not.
+
+    a --9--> c --9--> e
+    b --9--> d --9--> f      a --1--> b
+    """
+    tensors = [(0, [2], 9), (2, [4], 9), (1, [3], 9), (3, [5], 9), (0, [1], 1)]
+    problem = reduce_to_units(problem_of(resident=[1] * 6, tensors=tensors, capacity=[3, 3]))
+    assert adjacency_order(problem) == [0, 2, 4, 1, 3, 5]
+    placement = placed(problem)
+    assert placement is not None
+    assert problem.value(placement) == 1
 
 
 def test_large_units_are_packed_first() -> None:
