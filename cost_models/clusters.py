@@ -222,7 +222,9 @@ def _cap_rows(
     for row in max_memory.split(","):
         name, equals, size = row.partition("=")
         if not equals:
-            raise ValueError(f"memory limit {row!r} names no device; write GPU:0=8GiB")
+            raise ValueError(
+                f"memory limit {row!r} names no device; write GPU=8GiB (every GPU) or GPU:0=8GiB"
+            )
         yield name.strip(), size
 
 

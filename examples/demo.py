@@ -157,14 +157,14 @@ def summary_lines(
     proof = "no bound proven" if bound is None else f"no plan costs less than {bound / mib:.2f} MiB"
     return [
         f"1. One device requires {step_need(report) / mib:.0f} MiB, and "
-        f"{unused_bytes(report) / mib:.0f} MiB more as long as it loads what is not used; each GPU "
+        f"{unused_bytes(report) / mib:.0f} MiB more for variables that are loaded and not used; each GPU "
         f"here has {cap / mib:.0f} MiB.",
         f"2. The placement fits: it requires {needs}; what is not used is loaded on the host.",
         f"3. It sends {metrics['sent_bytes'] / mib:.2f} MiB per step in {metrics['messages']} "
-        f"messages, and costs {solver['value'] / mib:.2f} MiB with their latency: "
+        f"transfers, and costs {solver['value'] / mib:.2f} MiB, latency counted as bytes: "
         f"{solver['status']}, {proof}.",
         f"4. Run on {stage}, {summary['matched_ops']:,} of {summary['ops']:,} ops were where the "
-        f"plan says and {seen} of {len(inside)} transfers (control edges too) were as predicted.",
+        f"plan says and {seen} of {len(inside)} transfers (fetches aside) were as predicted.",
         f"5. The outputs differ from the unplaced model's by at most "
         f"{summary['max_absolute_difference']:g}.",
     ]

@@ -63,7 +63,12 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.usage = "placer simulate [OPTIONS] --devices SPEC -- COMMAND..."
     parser.set_defaults(after_dashes=())  # the command, which has options of its own
     group = parser.add_argument_group("machine")
-    options.add(group, "--devices", required=True)
+    options.add(
+        group,
+        "--devices",
+        required=True,
+        help="GPUs to simulate: 2xA100-40GB, GPU:8GiB, or a cluster.toml (required)",
+    )
     group.add_argument(
         "--no-xla", action="store_true", help='Make Keras take jit_compile="auto" as False'
     )

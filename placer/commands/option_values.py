@@ -63,7 +63,10 @@ def memory(text: str) -> str:
     for size in re.findall(r"(?:^|[=,+])\s*(\d+)\s*(?=[,+]|$)", text):
         if 0 < int(size) < 2**20:
             unit = "GiB" if int(size) < 1000 else "MiB"
-            raise argparse.ArgumentTypeError(f"{size} bytes? Write the unit: {size}{unit}, {size}B")
+            raise argparse.ArgumentTypeError(
+                f"{size} bytes? Write the unit, {size}{unit} or {size}B, and for a limit the "
+                f"device: GPU={size}{unit} (every GPU), GPU:0={size}{unit}"
+            )
     return text
 
 

@@ -14,6 +14,17 @@ TABLE_FORMATS = ("text", "json", "csv", "markdown")
 PAGE_FORMATS = (*TABLE_FORMATS, "html")
 GATES = ("fallback", "unmodelled", "unknown-shape", "offload")
 
+_GATE_HELP = {
+    "fallback": "fallback (TensorFlow moves an op)",
+    "unmodelled": "unmodelled (an op without a cost rule)",
+    "offload": "offload (ops on the CPU that a GPU could run)",
+}
+
+_WITHOUT_DEVICES = (
+    "Also place the model on these devices: 2xA100-40GB,CPU:64GiB, or a cluster.toml [default: "
+    "none; memory and times are those of one A100-40GB]"
+)
+
 _TABLE = """
 --tag-set TAGS        Choose the MetaGraph of a SavedModel by its tags: serve,gpu
 --signature NAME      Choose a signature of a SavedModel, or a function by its path or name
@@ -43,7 +54,8 @@ _TABLE = """
 --objective {transfer,step-time,throughput}  Minimize bytes sent, the time of a step, or the load of
                       the busiest device [default: transfer]
 --offload auto|never  Offload ops to the CPU when they don't fit on the GPUs, or never [default:
-                      auto; never for the largest batch and the fewest micro-batches]
+                      auto; never where the largest batch (report --batch-size A,B) or the fewest
+                      micro-batches (--micro-batches auto) are asked for]
 --pin GLOB=GPU:0 *    Pin ops to a device by name (repeatable)
 --pin-type GLOB=GPU:0 *  Pin ops to a device by op type (repeatable)
 --keep-together GLOB *  Keep these ops on one device (repeatable)
@@ -55,8 +67,9 @@ _TABLE = """
 --seed N              Seed of the search [default: 0]
 --order {free,fit,memory}  Add control dependencies to reduce peak memory: never, only if needed to
                       fit, or as far as possible [default: free]
---fit MEANS           Make a training step fit before ops are offloaded: auto, or some of
-                      release,order,recompute,swap
+--fit MEANS           Make a training step fit before ops are offloaded: auto, or some of release
+                      (gradients freed early), order (control dependencies), recompute (computed
+                      again in the backward pass), swap (kept on the host meanwhile)
 --max-slowdown 30%    Limit how much longer a step may take because of --fit
 --strategy NAME       Run the batch in micro-batches[:N] (in turn), replicas[:N] (side by side, one
                       per device), pipeline[:N] (micro-batches through stages) or hybrid[:N]
@@ -67,7 +80,8 @@ _TABLE = """
                       simplest strategy that fits [default: throughput]
 --margin SHARE        Treat strategies within this fraction of the fastest as equally fast [default:
                       0.1]
---inexact             Allow batch statistics per part of the batch
+--inexact             Also allow strategies that change results: batch statistics of each part of
+                      the batch alone, as MirroredStrategy has them
 
 --fail-above GPU:0=9GiB,... *  Fail if a device requires more than this. With --baseline, +5%% fails
                       if memory, transfer or step time grew by more than 5%%
@@ -192,7 +206,8 @@ def add_old_name(parser: argparse._ActionsContainer, flag: str, dest: str, **set
 def add_device_options(parser: argparse.ArgumentParser, default: str | None = "local") -> None:
     """Adds the devices and their limits."""
     group = parser.add_argument_group("devices")
-    add(group, "--devices", default=default)
+    alone = {} if default else {"help": _WITHOUT_DEVICES}
+    add(group, "--devices", default=default, **alone)
     add(group, "--max-memory", type=option_values.memory)
     add(group, "--reserve", type=option_values.memory)
 
@@ -271,7 +286,7 @@ def add_fail_on(parser: argparse._ActionsContainer, gates: tuple[str, ...] = GAT
         type=parse,
         default=(),
         metavar="GATE,...",
-        help=f"Fail if the result has one of these: {', '.join(gates)}",
+        help=f"Fail if the result has one of these: {', '.join(_GATE_HELP.get(gate, gate) for gate in gates)}",
     )
 
 

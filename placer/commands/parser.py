@@ -21,7 +21,7 @@ usage: placer COMMAND [OPTIONS]
 
 Place a model
   report      Show what a model takes: parameters, peak memory, hotspots
-  place       Find the placement that sends least within the memory limits
+  place       Choose a device for every op: least copied, within memory limits
   auto        Compare all strategies, build the fastest that fits, and verify it
   apply       Write the placed program
   verify      Run the placed program once and compare it with its plan

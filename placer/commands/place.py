@@ -20,7 +20,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "place",
-        description="Find the placement that sends least within the memory limits.  The summary "
+        description="Choose a device for every op so that least is copied between devices, within "
+        "their memory limits.  The summary "
         "goes to stdout (with --format json, the plan itself), the plan to -o.  If nothing fits, "
         "the plan explains why.",
     )

@@ -313,7 +313,9 @@ def _parse(text: str, source: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # a number, or a nesting, beyond any plan
         raise UsageError(f"{source} is not a plan: {error}") from error
     if not isinstance(data, dict) or not str(data.get("schema")).startswith("placer."):
-        raise UsageError(f'{source} is not a plan: it has no "schema": "{SCHEMA}"')
+        raise UsageError(
+            f'{source} is not a plan (it has no "schema": "{SCHEMA}"): placer place MODEL -o plan.json writes one'
+        )
     return data
 
 

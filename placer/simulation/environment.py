@@ -139,7 +139,7 @@ def growth_note(cards: Sequence[SimulatedGpu], environment: Mapping[str, str]) -
 def xla_note() -> str:
     """One line on the flags that XLA gets."""
     flags = " ".join(f"--{flag}={value}" for flag, value in _XLA_FLAGS.items())
-    return f"XLA_FLAGS has {flags}, beside your own: there are no kernels to record or to time"
+    return f"simulated GPUs run no kernels that XLA could record or time: XLA_FLAGS has {flags}"
 
 
 def _text(cards: Sequence[SimulatedGpu]) -> str:

@@ -450,9 +450,18 @@ def test_every_command_helps(command, capsys):
         ("compare --help-me", "there is no option --help-me; did you mean --help?"),
         ("place m --devices T4 --objective latenc", "must be one of transfer, step-time"),
         ("place m x --devices T4", "there is one argument too many: 'x'"),
-        ("place m --devices T4 --max-memory GPU:0=8", "8 bytes? Write the unit: 8GiB, 8B"),
-        ("place m --devices T4 --reserve 8+10%", "8 bytes? Write the unit: 8GiB, 8B"),
-        ("place m --devices T4 --fail-above GPU=8", "8 bytes? Write the unit: 8GiB, 8B"),
+        (
+            "place m --devices T4 --max-memory GPU:0=8",
+            "8 bytes? Write the unit, 8GiB or 8B, and for a limit the ",
+        ),
+        (
+            "place m --devices T4 --reserve 8+10%",
+            "8 bytes? Write the unit, 8GiB or 8B, and for a limit the ",
+        ),
+        (
+            "place m --devices T4 --fail-above GPU=8",
+            "8 bytes? Write the unit, 8GiB or 8B, and for a limit the ",
+        ),
         ("place m --devices T4 --seed -1", "must be an integer from zero on, got '-1'"),
     ],
 )

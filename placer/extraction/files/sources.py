@@ -33,7 +33,8 @@ def read_source(path: Path, *, as_written: bool = False) -> Any:
         *names, last = sorted(known.name.partition(":")[2] for known in FILE_FORMATS)
         raise ModelError(
             f"{str(path)!r} ({len(content):,} bytes) is neither a {', a '.join(names)} nor a "
-            f"{last}, in binary or in text, or it has no ops"
+            f"{last}, in binary or in text, or it has no ops: model.export() of Keras and "
+            "tf.saved_model.save write what is read"
         )
     if not as_written and INPUTS.encode() in content:
         for graph_def in graph_defs(message):
