@@ -157,8 +157,8 @@ def summary_lines(
     proof = "no bound proven" if bound is None else f"no plan costs less than {bound / mib:.2f} MiB"
     return [
         f"1. One device requires {step_need(report) / mib:.0f} MiB, and "
-        f"{unused_bytes(report) / mib:.0f} MiB more for variables that are loaded and not used; each GPU "
-        f"here has {cap / mib:.0f} MiB.",
+        f"{unused_bytes(report) / mib:.0f} MiB more for variables that are loaded and not used; "
+        f"each GPU here has {cap / mib:.0f} MiB.",
         f"2. The placement fits: it requires {needs}; what is not used is loaded on the host.",
         f"3. It sends {metrics['sent_bytes'] / mib:.2f} MiB per step in {metrics['messages']} "
         f"transfers, and costs {solver['value'] / mib:.2f} MiB, latency counted as bytes: "

@@ -281,12 +281,13 @@ def add_fail_on(parser: argparse._ActionsContainer, gates: tuple[str, ...] = GAT
             raise argparse.ArgumentTypeError(f"must be one of {', '.join(gates)}, got {wrong[0]!r}")
         return tuple(names)
 
+    shown = ", ".join(_GATE_HELP.get(gate, gate) for gate in gates)
     parser.add_argument(
         "--fail-on",
         type=parse,
         default=(),
         metavar="GATE,...",
-        help=f"Fail if the result has one of these: {', '.join(_GATE_HELP.get(gate, gate) for gate in gates)}",
+        help=f"Fail if the result has one of these: {shown}",
     )
 
 

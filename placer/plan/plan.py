@@ -314,7 +314,8 @@ def _parse(text: str, source: str) -> dict[str, Any]:
         raise UsageError(f"{source} is not a plan: {error}") from error
     if not isinstance(data, dict) or not str(data.get("schema")).startswith("placer."):
         raise UsageError(
-            f'{source} is not a plan (it has no "schema": "{SCHEMA}"): placer place MODEL -o plan.json writes one'
+            f'{source} is not a plan (it has no "schema": "{SCHEMA}"): placer place MODEL -o '
+            "plan.json writes one"
         )
     return data
 
