@@ -16,7 +16,7 @@ GATES = ("fallback", "unmodelled", "unknown-shape", "offload")
 
 _GATE_HELP = {
     "fallback": "fallback (TensorFlow moves an op)",
-    "unmodelled": "unmodelled (an op without a cost rule)",
+    "unmodelled": "unmodelled (an op type has no cost rule)",
     "offload": "offload (ops on the CPU that a GPU could run)",
 }
 

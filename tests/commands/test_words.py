@@ -23,6 +23,7 @@ OLD = re.compile(
 ALLOWED = (
     "can be read in two ways",
     "--fail-on GATE,... unmodelled",  # the name of a gate
+    "unmodelled (an op type has no cost rule)",
     "spill is {}; it can be",  # the key of a problem file
     "place --optimised was removed",
     "pieces must be",  # a keyword argument
