@@ -27,7 +27,7 @@ from placer.strategies.keras_steps import KerasStep, replaced
 from placer.strategies.parts import shares_of
 from placer.strategies.random_draws import Draws
 from placer.strategies.requests import TrainingDivision
-from placer.strategies.same_training import why_undivided
+from placer.strategies.same_training import decide_division
 
 STEPS, PARTS = 10, 2
 REPLICAS = TrainingDivision(replicas=(("GPU:0",), ("GPU:1",)))
@@ -44,7 +44,7 @@ def decided(loss: Loss, kind: str) -> str:
     """Why a case is not divided, or ""."""
     model, batch = fresh(loss, kind), data(loss, kind)
     found = tuple(map(tf.convert_to_tensor, batch))
-    return why_undivided(model, batch_specs(batch), BATCH, PARTS, lambda: found)
+    return decide_division(model, batch_specs(batch), BATCH, PARTS, lambda: found)[0]
 
 
 class Losses(keras.callbacks.Callback):

@@ -108,7 +108,7 @@ def _missing(local: LocalDevices) -> Iterator[tuple[str, str]]:
     if not gpus:
         yield "run on GPUs", "TensorFlow finds none: placed programs run on CPU devices"
     elif any(device.memory is None for device in gpus):
-        yield "free memory", "pip install 'graph-placer[nvml]' lets placer read it"
+        yield "free memory", "their driver does not tell it (NVML)"
     try:
         build_libraries()
     except UsageError as error:
@@ -116,13 +116,11 @@ def _missing(local: LocalDevices) -> Iterator[tuple[str, str]]:
 
 
 def run_completion(arguments: argparse.Namespace) -> None:
-    """Prints the script.  Raises ``UsageError`` without the package that writes it."""
+    """Prints the script."""
+    import shtab
+
     from placer.commands.parser import HELP, build_parser
 
-    try:
-        import shtab
-    except ImportError as error:
-        raise UsageError("completion requires the package shtab: pip install shtab") from error
     parser: Any = build_parser()
     (commands,) = parser._subparsers._group_actions
     lines = dict(re.findall(r"^  (\w+)  +(.*)$", HELP, re.MULTILINE))

@@ -36,29 +36,14 @@ def check_parts(model: Any, data: Any, parts: int, *, is_exact: bool = True) -> 
     """Raises :class:`UsageError` unless ``model`` is shown to train the same on the batch ``data``
     in so many parts; without ``is_exact`` batch normalisation may have statistics of its own."""
     size = int(count_examples(tuple(tf.nest.flatten(data, expand_composites=False))))
-    reason = why_undivided(model, batch_specs(data), size, parts, lambda: data, is_exact=is_exact)
+    reason, _ = decide_division(
+        model, batch_specs(data), size, parts, lambda: data, is_exact=is_exact
+    )
     if reason:
         raise UsageError(
             f"the batch of {model.name!r} is not divided: {reason}.  Bind it without dividing: "
             "placer.place(placer.training_step(...))"
         )
-
-
-def why_undivided(
-    model: Any,
-    specs: Any,
-    examples: int,
-    parts: int,
-    batch: Callable[[], Any],
-    *,
-    bindings: Bindings | None = None,
-    is_exact: bool = True,
-) -> str:
-    """Why a batch of so many ``examples`` may not be divided into ``parts``; "" if it may.
-    Arguments as for :func:`decide_division`."""
-    return decide_division(
-        model, specs, examples, parts, batch, bindings=bindings, is_exact=is_exact
-    )[0]
 
 
 def decide_division(

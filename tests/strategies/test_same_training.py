@@ -8,7 +8,7 @@ from keras_models import fresh
 
 import placer
 from placer.extraction.reading.training_steps import batch_specs
-from placer.strategies.same_training import why_undivided
+from placer.strategies.same_training import decide_division
 
 layers, ops = keras.layers, keras.ops
 BATCH = 12
@@ -17,7 +17,7 @@ BATCH = 12
 def decided(model, *batch, is_exact=True):
     """Why a batch is not divided into two parts."""
     batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
-    return why_undivided(model, batch_specs(batch), BATCH, 2, lambda: batch, is_exact=is_exact)
+    return decide_division(model, batch_specs(batch), BATCH, 2, lambda: batch, is_exact=is_exact)[0]
 
 
 def values(*shape, seed=1):
