@@ -73,6 +73,13 @@ def is_tuned(op_type: str) -> bool:
     return op_type.startswith(_TUNED)
 
 
+def replaces_output(info: OpInfo, cost: OpCost) -> bool:
+    """Whether the kernel hands over what it last asked for as its output, in place of what it first
+    asked for: the gradient of an image with channels first (``conv_grad_ops_impl.h`` and
+    ``conv_grad_ops_3d.cc``)."""
+    return "BackpropInput" in info.op and (cost.channels_first or _is_first(info))
+
+
 def costs_on_gpus(
     costs: Mapping[str, OpCost],
     infos: Mapping[str, OpInfo],

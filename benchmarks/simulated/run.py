@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--no-limits", action="store_true", help="in use alone")
     parser.add_argument("--no-least", action="store_true", help="in use, and served as stated")
     parser.add_argument("--rows", action="store_true", help="what FILE has, nothing is run")
+    parser.add_argument("--held", action="store_true", help="what FILE has is held while bound")
     parser.add_argument("--runs", type=int, default=RUNS, help="limited to what is stated")
     arguments = parser.parse_args()
     for program in chosen(arguments.names):
@@ -49,10 +50,10 @@ def main() -> None:
             arguments.tuning and program.held_back
         ):
             continue
-        if arguments.rows:
+        if arguments.rows or arguments.held:
             known = json.loads(arguments.json.read_text())
             if program.name in known:
-                print(line(program, known[program.name]))
+                print((held if arguments.held else line)(program, known[program.name]))
             continue
         if find_spec(program.needs_package) is None:
             print(f"{program.name}: {program.needs_package} is not installed", flush=True)
@@ -91,6 +92,7 @@ def measured(program: Program, base: Path, *, runs: int, is_least: bool) -> dict
         "share": share,
         "needs": needs,
         "parts": [device.get("needs") for device in gpus],
+        "resident": [device["resident_bytes"] for device in gpus],
         "predicted_in_use": [predicted_in_use(device) for device in gpus],
         "free": run(program, folder, [PLENTY_MIB] * program.devices),
     }
@@ -191,6 +193,18 @@ def line(program: Program, found: dict[str, Any]) -> str:
         served = sum(bool(run.get("served")) for run in found["runs"])
         cells.append(f"{served} of {len(found['runs'])}")
     return f"{head} {' | '.join(cells)} |"
+
+
+def held(program: Program, found: dict[str, Any]) -> str:
+    """What each device holds when bound, and after the first and the tenth step: bytes requested
+    and in use, against what is resident in the plan."""
+    cells = []
+    for index, planned in enumerate(found["resident"]):
+        rows = [found["free"]["phases"][phase][index] for phase in ("loading", "step 1", "step 10")]
+        shares = [f"{row[2] / planned - 1:+.1%} {row[0] / planned - 1:+.1%}" for row in rows]
+        if planned >= MEBIBYTE:
+            cells.append(f"{planned / MEBIBYTE:.1f}: {', '.join(shares)}")
+    return f"| {program.name} | {' | '.join(cells)} |"
 
 
 def summary(rows: dict[str, Any], *, held_back: bool) -> str:

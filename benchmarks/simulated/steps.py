@@ -107,8 +107,13 @@ def source_of(program: Program, folder: Path) -> tuple[Any, Any, int | None]:
 
 def run(program: Program, folder: Path, limits: str) -> dict[str, Any]:
     """Runs ten steps on simulated cards, with these limits in MiB (``100,80``)."""
-    import placer
+    import tempfile
 
+    import placer
+    from placer.simulation.environment import RECORDS
+    from placer.simulation.records import read_records
+
+    records = Path(os.environ.setdefault(RECORDS, tempfile.mkdtemp()))
     placer.simulate_gpus(f"{program.devices}x{program.card}")
     import tensorflow as tf
 
@@ -122,10 +127,12 @@ def run(program: Program, folder: Path, limits: str) -> dict[str, Any]:
 
     def seen(stage: str, following: str) -> None:
         gc.collect()
+        own = next((r for r in read_records(records) if r.process == os.getpid()), None)
         rows = []
         for index in range(program.devices):
             info = tf.config.experimental.get_memory_info(f"GPU:{index}")
-            rows.append([info["current"], info["peak"]])
+            requested = own.gpus[index].live_asked_bytes if own else 0
+            rows.append([info["current"], info["peak"], requested])
             tf.config.experimental.reset_memory_stats(f"GPU:{index}")
         phases[stage] = rows
         at["stage"] = following

@@ -269,12 +269,22 @@ class Requests(Changes):
         if size:
             found = self.found[self.layout.devices[op]]
             found.elastic.append((len(found.events), size))
+        if op in self.layout.replaced:
+            self._replace_output(op)
         if op in self.layout.tuned:
             what, size = self.layout.tuned[op]
             if what not in self.seen:
                 self.seen.add(what)
                 found = self.found[self.layout.devices[op]]
                 found.tuned.append((len(found.events), size, op))
+
+    def _replace_output(self, op: int) -> None:
+        """The chunk that came last is the output; the first is given back."""
+        output, last = self.held[self.layout.outputs[op][0]], self.workspaces[op][-1]
+        if output is not None and output.chunk >= 0:
+            temporaries = self.found[output.device].temporaries
+            temporaries ^= {output.chunk, last.chunk}
+            output.chunk, last.chunk = last.chunk, output.chunk
 
     def _workspace(self, op: int, size: int) -> Buffer:
         buffer = super()._workspace(op, size)

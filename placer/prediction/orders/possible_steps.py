@@ -19,6 +19,7 @@ from placer.prediction.orders.execution_orders import (
     uses_accelerator,
 )
 from placer.prediction.orders.running_ahead import order_of_late_readers, orders_running_ahead
+from placer.prediction.orders.thread_orders import orders_on_threads
 from placer.prediction.step.loop_bodies import BodyLayout
 from placer.prediction.step.thread_pool import ThreadedStep
 
@@ -80,13 +81,17 @@ class PossibleSteps:
     def running_ahead(
         self, step: StepMemory, cluster: Cluster, transfers: Sequence[Transfer] | None = None
     ) -> list[tuple[str, ...]]:
-        """The orders of ``step`` in which the devices begin their ops each by itself, or readers
-        of what was received are late; its ``transfers`` where they are known."""
+        """The orders of ``step`` in which the devices begin their ops each by itself, readers of
+        what was received are late, or a few threads run all; its ``transfers`` where they are
+        known."""
         ahead = orders_running_ahead(
             self.graph, self.costs, step.routes, cluster, transfers=transfers
         )
-        late = order_of_late_readers(self.graph, step.routes) if self.accelerated else ()
-        return [*ahead, late] if late else ahead
+        if not self.accelerated:
+            return ahead
+        late = order_of_late_readers(self.graph, step.routes)
+        drawn = orders_on_threads(self.graph, step.routes)
+        return [*ahead, *([late] if late else ()), *drawn]
 
     def memory(
         self, placement: Mapping[str, str], device_names: Sequence[str], host: str = "CPU:0"

@@ -12,6 +12,7 @@ from enum import IntEnum
 from functools import cache
 from itertools import accumulate, chain, compress
 
+from cost_models.gpu_convolutions import replaces_output
 from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo, ask_once
 from placer.graph.buffer_sharing import Sharing, find_variables, sharing_of
@@ -85,6 +86,8 @@ class StepLayout:
     - ``temporary_chunks``: what of its temporary bytes it asks for before its outputs;
       ``later_chunks``: after them, where it asks more than once.
     - ``temporary_samples``: what it takes in several executions, where they differ.
+    - ``replaced``: those whose output is in the end the last chunk that they asked for, and what
+      was asked for as the output is given back.
     - ``workspace_bytes``: what it takes besides where it can be had.
     - ``tuned``: what it has in common with others for which algorithms are tried once, and the
       bytes of the copy that this takes.
@@ -113,6 +116,7 @@ class StepLayout:
     temporary_chunks: dict[int, tuple[int, ...]] = field(default_factory=dict)
     later_chunks: dict[int, tuple[int, ...]] = field(default_factory=dict)
     temporary_samples: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    replaced: frozenset[int] = frozenset()
     workspace_bytes: dict[int, int] = field(default_factory=dict)
     tuned: dict[int, tuple[Tuned, int]] = field(default_factory=dict)
     variables: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -190,6 +194,13 @@ def lay_out_step(
             for number, cost in enumerate(found)
             if cost.temporary_samples
         },
+        replaced=frozenset(
+            number
+            for number, (op, cost, gpu) in enumerate(
+                zip(graph.ops.values(), found, on_gpu, strict=True)
+            )
+            if gpu and cost.gpu_temporary_chunks and replaces_output(op.info, cost)
+        ),
         workspace_bytes={
             number: cost.workspace_bytes
             for number, (cost, gpu) in enumerate(zip(found, on_gpu, strict=True))

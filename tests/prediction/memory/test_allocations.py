@@ -245,3 +245,21 @@ def test_a_constant_that_a_variable_starts_as_stays_when_the_first_update_copies
     assert _events(first).count(1 << 20) == 2
     assert _events(first.in_step(1)).count(1 << 20) == 1
     assert 4 << 20 <= find_need(first, growth=False).in_use_bytes <= (4 << 20) + 512
+
+
+def test_a_gradient_of_images_is_where_its_last_chunk_was():
+    """With channels first, the kernel gives back what it first asked for as its output."""
+    graph = draw("x -> gradient=Conv2DBackpropInput -> y", bytes=1 << 20)
+    chunks = {"gpu_temporary_bytes": 3 << 20, "gpu_temporary_chunks": (2 << 20, 1 << 20)}
+    costs = draw_costs(graph)
+    for first, kept in ((False, 0), (True, 2)):
+        costs["gradient"] = replace(costs["gradient"], channels_first=first, **chunks)
+        step = StepMemory(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), DEVICES)
+        found = find_allocations(step, tuple(graph.ops))["GPU:0"]
+        number = {name: index for index, name in enumerate(graph.ops)}
+        asked = [e for e in found.events if e >= 0]
+        own = [c for c, op in zip(asked, found.askers, strict=True) if op == number["gradient"]]
+        assert [found.sizes[chunk] for chunk in own] == [1 << 20, 2 << 20, 1 << 20]
+        freed = [~event for event in found.events if event < 0]
+        assert max(own, key=freed.index) == own[kept]
+        assert found.temporaries == {*own} - {own[kept]}
