@@ -271,6 +271,7 @@ def _waiting(
         op, size = layout.producer[root], layout.bytes[root]
         if (
             size <= least_bytes
+            or root not in layout.outputs[op]  # an image in another order, made of one
             or layout.memory[root] != device
             or layout.effects[op] != Effect.PLAIN
             or layout.names[op] not in joinable

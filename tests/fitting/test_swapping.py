@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
@@ -16,6 +17,7 @@ from placer.fitting.swapping import PlannedSwap, SwapPlanner, Waiting
 from placer.graph.control_edges import add_control_edges
 from placer.graph.rewriting import rewrite_graph
 from placer.prediction.costs.op_costs import rewritten_costs
+from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.prediction import predict
 
 MEGA = 10**6
@@ -238,3 +240,31 @@ def test_a_host_without_room_and_a_limit_of_time_are_kept():
     assert slow.fits
     assert slow.slowdown > 0.1
     assert not fitted(cap, flops=10**7, most_slowdown=slow.slowdown / 2).fits
+
+
+def test_an_image_in_another_order_does_not_wait_on_the_host():
+    """What is kept for the backward pass is the copy with its channels first, which a kernel makes
+    as soon as there is the image: no op gives it out, so that none can be sent."""
+    count = 4
+    graph = draw(
+        "x=Placeholder -> h0=ResizeBilinear",
+        *(f"h{n} -> c{n}=Conv2D -> h{n + 1}=ResizeBilinear" for n in range(count)),
+        f"h{count} -> g{count}=ReluGrad",
+        *(f"h{n}, g{n + 1} -> g{n}=Conv2D" for n in reversed(range(count))),
+        bytes=4 * 4 * 64 * 64 * 16,
+        feeds=["x"],
+        fetches=["g0:0"],
+    )
+    costs = draw_costs(graph, flops=dict.fromkeys(graph.ops, 10**9))
+    for op in list(graph.ops.values()):
+        image = (replace(op.info.outputs[0], shape=(4, 64, 64, 16)),)
+        graph.ops[op.name] = replace(op, info=replace(op.info, outputs=image))
+        if op.op_type == "Conv2D":
+            costs[op.name] = replace(costs[op.name], channels_first=True)
+    placement = {name: "CPU:0" if name == "x" else "GPU:0" for name in graph.ops}
+    free = predict(graph, costs, placement, cards(), with_needs=False)
+    assert StepMemory(graph, costs, placement, ("CPU:0", "GPU:0")).layout.transposed
+    request = FitRequest(means=("swap",), seconds=0.0, with_needs=False)
+    cap = int(0.7 * free.peaks["GPU:0"].high_bytes)
+    found = fit_step(graph, costs, placement, cards(cap), request)
+    assert {swap.op for swap in found.rewriting.swaps} <= graph.ops.keys()
