@@ -1,4 +1,5 @@
-"""Decides all two hundred cases, then trains forty of them for ten steps, plain and in two parts.
+"""Decides all two hundred cases, then trains forty of them for ten steps, plain and in two parts,
+or whole on two devices where they are not divided.
 
     PYTHONPATH=. python benchmarks/divided_losses/run.py [COUNT]
 
@@ -9,13 +10,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from forty_losses import BATCH, FORTY, KINDS, Loss, build, cases, data
+from forty_losses import BATCH, FORTY, KINDS, build, cases, data
+from masked_losses import TWELVE, masked_data
 
 import placer
 from placer.application.binding.model_binding import BoundStep, bind_model
@@ -33,16 +37,45 @@ STEPS, PARTS = 10, 2
 REPLICAS = TrainingDivision(replicas=(("GPU:0",), ("GPU:1",)))
 
 
-def fresh(loss: Loss, kind: str) -> Any:
-    """The model of a case with the first weights and draws of every such model."""
-    keras.utils.clear_session()
-    keras.utils.set_random_seed(7)
-    return build(loss, kind)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A model with its loss, the data of so many examples, and whether the loss mixes them."""
+
+    name: str
+    kind: str
+    build: Callable[[], Any]
+    data: Callable[[int], tuple[Any, ...]]
+    mixes: bool
+
+    def fresh(self) -> Any:
+        """The model with the first weights and draws of every such model."""
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(7)
+        return self.build()
 
 
-def decided(loss: Loss, kind: str) -> str:
+def all_cases(count: int) -> list[Case]:
+    """Those of the first ``count`` losses, then those of sequences."""
+    found = [
+        Case(
+            name=loss.name,
+            kind=kind,
+            build=partial(build, loss, kind),
+            data=partial(data, loss, kind),
+            mixes=mixes,
+        )
+        for loss, kind, mixes in cases()
+        if loss in FORTY[:count]
+    ]
+    for case in TWELVE[:count]:
+        made = {"build": case.build, "data": partial(masked_data, case), "mixes": case.mixes}
+        found.append(Case(name=case.name, kind="masked sequences", **made))
+    return found
+
+
+def decided(case: Case) -> str:
     """Why a case is not divided, or ""."""
-    model, batch = fresh(loss, kind), data(loss, kind)
+    model, batch = case.fresh(), case.data(BATCH)
     found = tuple(map(tf.convert_to_tensor, batch))
     return decide_division(model, batch_specs(batch), BATCH, PARTS, lambda: found)[0]
 
@@ -61,33 +94,43 @@ class Losses(keras.callbacks.Callback):
         self.model.reset_metrics()
 
 
-def trained(model: Any, loss: Loss, kind: str) -> list[float]:
+def trained(model: Any, case: Case) -> list[float]:
     """The losses of ten steps."""
-    x, y, *weights = data(loss, kind, STEPS * BATCH)
+    x, y, *weights = case.data(STEPS * BATCH)
     record = Losses()
     settings = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "callbacks": [record]}
     model.fit(x, y, sample_weight=weights[0] if weights else None, **settings)
     return record.found
 
 
-def in_replicas(loss: Loss, kind: str) -> list[float]:
+def in_replicas(case: Case) -> list[float]:
     """The losses in two replicas, bound to two devices."""
-    model = fresh(loss, kind)
+    model = case.fresh()
     method = partial(divided_train_step, division=REPLICAS)
-    step = trace_step(model, batch_specs(data(loss, kind)), "train_step", method(model))
+    step = trace_step(model, batch_specs(case.data(BATCH)), "train_step", method(model))
     plan = placer.place(step, "2xT4", batch_size=BATCH, time_limit=0.5)
     with bind_model(plan, model, step=BoundStep(method=method, parts=PARTS, adapts=True)):
-        return trained(model, loss, kind)
+        return trained(model, case)
 
 
-def with_same_draws(loss: Loss, kind: str) -> list[float]:
+def whole(case: Case) -> list[float]:
+    """The losses of the undivided batch, its ops on two devices."""
+    model = case.fresh()
+    step = placer.training_step(model, case.data(BATCH))
+    pins = {model.trainable_weights[0].path: "GPU:1"}
+    plan = placer.place(step, "2xT4", batch_size=BATCH, time_limit=0.5, pins=pins)
+    with plan.bind(model):
+        return trained(model, case)
+
+
+def with_same_draws(case: Case) -> list[float]:
     """The losses in two parts that draw what the whole draws."""
-    model = fresh(loss, kind)
-    parted, whole = KerasStep(model), model.train_step
+    model = case.fresh()
+    parted, own = KerasStep(model), model.train_step
 
     def step(batch: Any) -> Any:
         draws, found, outputs, start = Draws(BATCH), [], [], 0
-        with replaced(model, "train_step", whole):
+        with replaced(model, "train_step", own):
             metrics = [(v, tf.identity(v.value)) for v in model.metrics_variables]
             with draws.recorded():
                 KerasStep(model).backward((batch,))
@@ -107,39 +150,39 @@ def with_same_draws(loss: Loss, kind: str) -> list[float]:
         return parted.update([], outputs, average_gradients(found, shares), shares)
 
     vars(model)["train_step"] = step
-    return trained(model, loss, kind)
+    return trained(model, case)
 
 
 def main() -> None:
     """Prints a line for each case that is not as it should be, and both tables."""
     placer.cpu_devices(2)
-    losses = FORTY[: int(sys.argv[1])] if len(sys.argv) > 1 else FORTY
-    counts, seconds, answers = dict[tuple[str, bool], list[bool]](), [], {}
-    for loss, kind, mixes in cases():
-        if loss in losses:
-            begin = time.perf_counter()
-            reason = decided(loss, kind)
-            seconds.append(time.perf_counter() - begin)
-            answers[loss.name, kind] = reason
-            counts.setdefault((kind, mixes), []).append(not reason)
-            was_run = "not shown" in reason
-            if mixes != bool(reason) or was_run:
-                print(f"{loss.name}, {kind}: {'mixes' if mixes else 'divisible'}: {reason}")
-    for kind in KINDS:
+    known = all_cases(int(sys.argv[1]) if len(sys.argv) > 1 else len(FORTY))
+    counts, seconds, divided = dict[tuple[str, bool], list[bool]](), [], list[bool]()
+    for case in known:
+        begin = time.perf_counter()
+        reason = decided(case)
+        seconds.append(time.perf_counter() - begin)
+        divided.append(not reason)
+        counts.setdefault((case.kind, case.mixes), []).append(not reason)
+        if case.mixes != bool(reason) or "not shown" in reason:
+            told = "mixes" if case.mixes else "divisible"
+            print(f"{case.name}, {case.kind}: {told}: {reason}", flush=True)
+    for kind in dict.fromkeys(case.kind for case in known):
         may, mixing = counts.get((kind, False), []), counts.get((kind, True), [])
         print(f"| {kind} | {sum(may)} of {len(may)} | {sum(mixing)} of {len(mixing)} |")
     print(f"a decision: {np.median(seconds):.2f} s in the median, {max(seconds):.2f} s at most")
-    worst = 0.0
-    for number, loss in enumerate(losses):
-        kind = KINDS[number % len(KINDS)]
-        if answers[loss.name, kind]:
+    worst = {"divided": 0.0, "whole": 0.0}
+    kinds = {loss.name: KINDS[number % len(KINDS)] for number, loss in enumerate(FORTY)}
+    for case, may_be in zip(known, divided, strict=True):
+        if case.kind != kinds.get(case.name, case.kind):
             continue
-        run = with_same_draws if kind in ("dropout", "augmentation") else in_replicas
-        plain, found = trained(fresh(loss, kind), loss, kind), run(loss, kind)
-        difference = max(abs(a - b) / max(abs(a), 1e-6) for a, b in zip(plain, found, strict=True))
-        worst = max(worst, difference)
-        print(f"{loss.name}, {kind}: losses differ by {difference:.1e} at most")
-    print(f"greatest difference of {STEPS} losses: {worst:.1e}")
+        parted = with_same_draws if case.kind in ("dropout", "augmentation") else in_replicas
+        run, how = (parted, "divided") if may_be else (whole, "whole")
+        pairs = zip(trained(case.fresh(), case), run(case), strict=True)
+        difference = max(abs(a - b) / max(abs(a), 1e-6) for a, b in pairs)
+        worst[how] = max(worst[how], difference)
+        print(f"{case.name}, {case.kind}, {how}: losses differ by {difference:.1e}", flush=True)
+    print(f"greatest difference of {STEPS} losses: {worst}")
 
 
 if __name__ == "__main__":

@@ -41,9 +41,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments[:1] == ["--step"]:
         one_step(arguments[1])
-    elif arguments[:1] in (["--fit"], ["--prints"]):
-        task = fitted if arguments[0] == "--fit" else fingerprints
-        print(json.dumps(task(arguments[1])), flush=True)
+    elif arguments[:1] in (["--fit"], ["--prints"], ["--again"]):
+        task = {"--fit": fitted, "--prints": fingerprints, "--again": again}[arguments[0]]
+        print(json.dumps(task(*arguments[1:])), flush=True)
     else:
         from programs import FIFTEEN
 
@@ -72,7 +72,8 @@ def child(*arguments: str, hash_seed: str = "0") -> Any:
 
 def shown(found: Any) -> str:
     """A cell of the table."""
-    return found.get("error") or f"{found['chosen']}, {found['difference']:.1e}"
+    told = "" if found.get("again") else ", others in another process"
+    return found.get("error") or f"{found['chosen']}, {found['difference']:.1e}{told}"
 
 
 def known(name: str) -> Any:
@@ -130,14 +131,10 @@ def trained(model: Any, program: Any) -> list[list[float]]:
 
 
 def fitted(name: str) -> dict[str, Any]:
-    """What is chosen, and how far its losses are from plain Keras's: as it is asked for, with caps
-    at a share of what the whole needs, and where a batch is worth dividing."""
-    import tensorflow as tf
-
-    import placer
-
-    placer.rehearsal_devices(2)
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    """What is chosen, how far its losses are from plain Keras's, and whether they are the same in
+    another process that has the saved result: as it is asked for, with caps at a share of what the
+    whole needs, and where a batch is worth dividing."""
+    two_devices()
     program, prints = known(name), fingerprints(name)
     with draws_held():
         plain = trained(fresh(program), program)
@@ -148,6 +145,28 @@ def fitted(name: str) -> dict[str, Any]:
         Path("slow.toml").write_text(slow_gpus())
         slow, _ = under(program, plain, "slow.toml", margin=0.0)
     return {"wide": wide, "tight": tight, "slow": slow, "prints": prints, "plain": plain}
+
+
+def two_devices() -> None:
+    """Two CPU devices in the place of GPUs, on which TensorFlow changes no sum."""
+    import tensorflow as tf
+
+    import placer
+
+    placer.rehearsal_devices(2)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+def again(name: str, path: str) -> list[list[float]]:
+    """The losses in a process that has the saved result alone."""
+    import placer
+
+    two_devices()
+    program = known(name)
+    with draws_held():
+        model = fresh(program)
+        with placer.AutoResult.load(path).bind(model):
+            return trained(model, program)
 
 
 def slow_gpus() -> str:
@@ -171,6 +190,8 @@ def under(program: Any, plain: Any, devices: str, **options: Any) -> tuple[dict[
             bound = trained(model, program)
         steps = zip(plain[:10], bound, strict=False)
         pairs = [pair for both in steps for pair in zip(*both, strict=True)]
+        auto.save("auto.json", force=True)
+        found["again"] = child("--again", program.name, os.path.abspath("auto.json")) == bound
         found["difference"] = max(abs(a - b) / max(abs(a), 1e-6) for a, b in pairs)
     except Exception as error:
         traceback.print_exc()

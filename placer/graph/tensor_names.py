@@ -89,11 +89,14 @@ def renamed(reference: str, new_names: Mapping[str, str]) -> str:
 
 def slot_owners(names: Collection[str]) -> dict[str, str]:
     """The variable that each optimizer slot is of, by the names that Keras 3 gives: its optimizer
-    (which has an ``iteration``), its variable with underscores, and what it is.  Optimizers that
-    update in one op need no names: that op ties their slots to the variable.
+    (which has an ``iteration``), its variable with underscores, and what it is.  Keras 2 has the
+    ``iteration`` beside them and gives the optimizer, what it is, and the variable.  Optimizers
+    that update in one op need no names: that op ties their slots to the variable.
 
     >>> slot_owners(["users/embeddings", "adam/users_embeddings_momentum", "adam/iteration"])
     {'adam/users_embeddings_momentum': 'users/embeddings'}
+    >>> slot_owners(["users/embeddings", "Adam/m/users/embeddings", "iteration"])
+    {'Adam/m/users/embeddings': 'users/embeddings'}
     """
     known, flat = set(names), {name.replace("/", "_"): name for name in names}
     found = {}
@@ -102,6 +105,9 @@ def slot_owners(names: Collection[str]) -> dict[str, str]:
         words = last.split("_") if f"{scope}/iteration" in known else []
         prefixes = ("_".join(words[:count]) for count in range(len(words) - 1, 0, -1))
         owner = next((flat[prefix] for prefix in prefixes if prefix in flat), name)
+        inner = "/".join(name.split("/")[2:])
+        if "iteration" in known and inner in known:
+            owner = inner
         if owner != name:
             found[name] = owner
     return found

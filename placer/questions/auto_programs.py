@@ -210,6 +210,10 @@ class TrainingProgram(AutoProgram):
 
     @cached_property
     def _decided(self) -> tuple[str, bool]:
+        from placer.extraction.reading.keras_two import is_keras_two
+
+        if is_keras_two(self.model):
+            return "the batch of a Keras 2 model is not divided (Keras 3 models can be)", False
         from placer.application.running.generated_inputs import batch_like
         from placer.strategies.same_training import decide_division
 
@@ -269,11 +273,12 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
             f"; or give auto a batch of {source.name!r} as fit takes it, data=(x, y), which has "
             "all lengths"
         )
+    from placer.extraction.reading.keras_two import is_compiled, is_keras_two
     from placer.extraction.reading.loading import load_program
     from placer.extraction.reading.training_steps import batch_specs, model_specs, trace_step
 
     specs = model_specs(source) if data is None else batch_specs(data)
-    if not getattr(source, "compiled", False):
+    if not is_compiled(source):
         specs = (specs if isinstance(specs, tuple) else (specs,))[:1]
         function = trace_step(source, specs, "predict_step")
         program = load_program(function, fingerprinted=False)
@@ -289,7 +294,7 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
         model=source,
         specs=specs,
         data=data,
-        inexact=tuple(written_state(source, program)),
+        inexact=() if is_keras_two(source) else tuple(written_state(source, program)),
         note="parts draw other random numbers than the whole" if draws_numbers(program) else "",
         **known,
     )

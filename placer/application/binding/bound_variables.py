@@ -10,6 +10,7 @@ from placer.application.placing.placed_function import PlacedFunction, captured_
 from placer.application.placing.replicas import Replicas
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.created_variables import created_on
+from placer.extraction.reading.keras_two import optimizer_variables
 from placer.extraction.reading.optimizer_slots import slot_devices
 from placer.extraction.reading.training_steps import keras_variables
 from placer.graph.tensor_names import op_of, slot_owners
@@ -37,7 +38,7 @@ class BoundVariables:
         """Moves the variables that the plan names; ``method`` is the step, which may have
         ``replicas`` of some."""
         self._optimizer = optimizer = getattr(self.model, "optimizer", None)
-        lacks_slots = optimizer is not None and not optimizer.built
+        lacks_slots = not getattr(optimizer, "built", True)  # Keras 2 makes them when it trains
         homes = slot_devices(self.model) if lacks_slots else {}
         variables = keras_variables(self.model)
         self._owners = slot_owners([*homes, *(variable.path for variable in variables)])
@@ -54,7 +55,7 @@ class BoundVariables:
         """Lets go of replicas, and of the slots of an optimizer that the model has no longer."""
         self.replicas.release()
         if self._optimizer is not None and self._optimizer is not self.model.optimizer:
-            gone = [variable._value for variable in self._optimizer.variables]
+            gone = optimizer_variables(self._optimizer)
             self._moved.forget(gone)
             for value in gone:
                 self.copies.pop(id(value.handle), None)

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import tensorflow as tf
@@ -29,6 +30,7 @@ from placer.application.placing.placed_function import PlacedFunction, place_fun
 from placer.errors import UsageError
 from placer.extraction.division.dividing import planned
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.reading.keras_two import count_step, is_compiled, is_keras_two
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import (
     as_tensors,
@@ -71,7 +73,7 @@ def bind_model(
     step: BoundStep = BoundStep(),
     missing: str = "warn",
 ) -> AbstractContextManager[BoundModel]:
-    """The Keras 3 model ``model``, running as ``plan`` says inside of the block.
+    """The Keras model ``model``, running as ``plan`` says inside of the block.
 
     ``plan`` is one of ``placer.training_step(model, data)``.  ``fit`` and ``train_on_batch`` run
     that step; ``evaluate`` and ``predict`` run their ops where the step has the same ones, and the
@@ -145,7 +147,8 @@ def _without_compilation(model: Any) -> bool:
     """
     asked, model.jit_compile = bool(model.jit_compile), False
     if asked:
-        level = logging.INFO if model._resolve_auto_jit_compile() else logging.WARNING
+        is_own = getattr(model, "_resolve_auto_jit_compile", bool)()  # Keras 3 takes it by itself
+        level = logging.INFO if is_own else logging.WARNING
         _LOG.log(
             level,
             "jit_compile is off for %r while it is bound: XLA would put a whole step on one device",
@@ -310,7 +313,7 @@ class BoundModel:
         def run(iterator: Any) -> Any:
             """The outputs of the last of the next ``steps_per_execution`` batches."""
             outputs = None
-            for number in range(self.model.steps_per_execution):
+            for number in range(int(self.model.steps_per_execution)):
                 try:
                     data = next(iterator)
                 except StopIteration:
@@ -321,6 +324,7 @@ class BoundModel:
                 with collectives_open():
                     function = self.placed(step, data)
                     outputs = function(fitted(function, data))
+                count_step(self.model, step)
                 if step == self.step.name and self._runs_whole(data):
                     self.replicas.spread()
                 elif step == "train_step" != self.step.name:
@@ -333,6 +337,11 @@ class BoundModel:
         if self._are_old:
             self.replicas.spread()
             self._are_old = False
+        if is_keras_two(self.model):  # gives an iterator
+            batches = list(islice(batches, int(self.model.steps_per_execution)))
+            if not batches:
+                raise StopIteration
+            count_step(self.model, "predict_step")
         tensors = map(as_tensors, batches)
         outputs = [self.placed("predict_step", data)(data) for data in tensors]
         return tf.nest.map_structure(
@@ -341,10 +350,9 @@ class BoundModel:
 
 
 def _check_model(model: Any, *, compiled: bool) -> None:
-    is_compiled = getattr(model, "compiled", False) and getattr(model, "optimizer", None)
-    if compiled and not is_compiled:
+    if compiled and not (is_compiled(model) and getattr(model, "optimizer", None)):
         name = getattr(model, "name", type(model).__name__)
-        raise UsageError(f"{name!r} is not a compiled Keras 3 model: call model.compile first")
+        raise UsageError(f"{name!r} is not a compiled Keras model: call model.compile first")
     if model.run_eagerly:
         raise UsageError(
             f"{model.name!r} is compiled with run_eagerly=True: eager ops have no placement; "

@@ -169,7 +169,7 @@ def _is_part_of_models(module: str, is_function: bool) -> bool:
         return True
     inner = inner[1:] if inner[:1] == ["src"] else inner
     return (
-        package == "keras"
+        package in ("keras", "tf_keras")
         and bool(inner)
         and inner[0] in (_FUNCTIONS_OF_MODELS if is_function else _PARTS_OF_MODELS)
     )

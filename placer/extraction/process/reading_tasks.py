@@ -1,6 +1,6 @@
 """Tasks of the process that reads models (:mod:`placer.extraction.process.child_process`)."""
 
-import importlib
+import importlib.util
 import json
 import os
 import shutil
@@ -37,6 +37,7 @@ from placer.extraction.process.child_process import (
     SplitRequest,
     limit_memory,
 )
+from placer.extraction.reading.keras_two import is_keras_two
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.portable_programs import unpack_program
 from placer.processes import Tell
@@ -162,13 +163,28 @@ def export_keras_file(path: Path, target: Path, folder: Path, *, allow_code: boo
         raise
     except Exception as error:  # Keras raises anything, from KeyError to a marshal ValueError
         wrote = keras_version(path)
-        raise ModelError(
-            f"Keras {keras.__version__} cannot load {str(path)!r}"
-            f"{f', which Keras {wrote} wrote' if wrote else ''}: {type(error).__name__}: "
-            f"{_reason(error)}; build the model in Python and pass it on, or export it with the "
-            "Keras that wrote it"
-        ) from error
+        model = _loaded_by_keras_two(path, folder, wrote, safe_mode=not allow_code)
+        if model is None:
+            raise ModelError(
+                f"Keras {keras.__version__} cannot load {str(path)!r}"
+                f"{f', which Keras {wrote} wrote' if wrote else ''}: {type(error).__name__}: "
+                f"{_reason(error)}; build the model in Python and pass it on, or export it with "
+                "the Keras that wrote it"
+            ) from error
     _export(model, path, target)
+
+
+def _loaded_by_keras_two(path: Path, folder: Path, wrote: str, **settings: bool) -> Any:
+    """The model in a file of Keras 2, by ``tf_keras`` where that is installed; ``None`` else."""
+    if not wrote.startswith("2.") or not importlib.util.find_spec("tf_keras"):
+        return None
+    keras_two = importlib.import_module("tf_keras")
+    link = folder / f"two{keras_suffix(path)}"
+    link.symlink_to(path.resolve())
+    try:
+        return keras_two.models.load_model(str(link), compile=False, **settings)
+    except Exception:  # as above; what Keras 3 said is told
+        return None
 
 
 def _export(model: Any, path: Path, target: Path) -> None:
@@ -178,7 +194,10 @@ def _export(model: Any, path: Path, target: Path) -> None:
             "and pass it on"
         )
     try:
-        model.export(str(target))
+        if is_keras_two(model):  # its export() has no signature
+            model.save(str(target), include_optimizer=False, save_format="tf")
+        else:
+            model.export(str(target))
     except MemoryError:
         raise
     except Exception as error:  # tracing runs the layers' own code

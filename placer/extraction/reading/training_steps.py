@@ -8,13 +8,21 @@ from types import SimpleNamespace
 from typing import Any
 
 from placer.errors import UsageError
+from placer.extraction.reading.keras_two import (
+    base_model,
+    build_state,
+    is_compiled,
+    is_keras_two,
+    traced_alike,
+    variables_of,
+)
 from placer.extraction.reading.optimizer_slots import copied_optimizer, traced_optimizer
 
 _LOG = logging.getLogger(__name__)
 
 
 def training_step(model: Any, data: Any) -> Any:
-    """The ConcreteFunction of one training step of a compiled Keras 3 model, optimizer included.
+    """The ConcreteFunction of one training step of a compiled Keras model, optimizer included.
 
     ``data`` is one batch as ``fit`` takes it (``(x, y)`` or ``(x, y, sample_weight)``; arrays,
     tensors or ``tf.TensorSpec``), or a ``tf.data.Dataset`` of such batches.  Only its shapes and
@@ -46,10 +54,11 @@ def trace_step(
     import tensorflow as tf
 
     refuse_distributed(model)
-    if not getattr(model, "compiled", False) and name != "predict_step":
+    if not is_compiled(model) and name != "predict_step":
         raise UsageError(
             f"the Keras model {model.name!r} is not compiled: call model.compile(optimizer, loss)"
         )
+    is_two = is_keras_two(model)
     if name != "predict_step":
         _build_state(model, specs)
     step = method or getattr(model, name)
@@ -58,11 +67,12 @@ def trace_step(
         return step(data)
 
     def traced() -> Any:
-        with without_cudnn(model):
-            return tf.function(run, jit_compile=False, autograph=False).get_concrete_function(specs)
+        with without_cudnn(model), traced_alike(model):
+            function = tf.function(run, jit_compile=False, autograph=is_two)
+            return function.get_concrete_function(specs)
 
     optimizer: Any = getattr(model, "optimizer", None) if name != "predict_step" else None
-    is_bare = optimizer is not None and not optimizer.built
+    is_bare = optimizer is not None and not is_two and not optimizer.built
     with traced_optimizer(model, values=values) if is_bare else nullcontext() as own:
         function = traced()
     if is_bare and optimizer.built:  # the step has it from elsewhere than the model
@@ -113,7 +123,7 @@ def refuse_distributed(model: Any) -> None:
 
 
 def model_specs(model: Any) -> Any:
-    """The specs of a batch of a built Keras 3 model, as far as the model says: its inputs (of a
+    """The specs of a batch of a built Keras model, as far as the model says: its inputs (of a
     subclass the shapes that it was built for, floats) and, if it is compiled, labels as its loss
     takes them for its outputs.
 
@@ -137,7 +147,7 @@ def model_specs(model: Any) -> Any:
         keyed = isinstance(outputs, Mapping)
         names = sorted(outputs) if keyed else [str(n) for n, _ in enumerate(_flat(outputs))]
     fed = tf.nest.map_structure(_keras_spec, inputs)
-    if not getattr(model, "compiled", False):
+    if not is_compiled(model):
         return (fed,)
     if model.loss is None:
         raise UsageError(f"the labels are not known, as compile was given no loss; {advice}")
@@ -259,6 +269,9 @@ def _build_state(model: Any, specs: Any) -> None:
     variables differs from the next."""
     import tensorflow as tf
 
+    if is_keras_two(model):
+        build_state(model, specs)
+        return
     batch = tf.nest.map_structure(
         lambda spec: spec and SimpleNamespace(shape=tuple(spec.shape), dtype=spec.dtype.name),
         specs,
@@ -280,14 +293,14 @@ def _build_state(model: Any, specs: Any) -> None:
 
 def trains_as_keras(model: Any) -> bool:
     """Whether the training step of ``model`` is Keras's own."""
-    import keras
-
-    found: bool = type(model).train_step is keras.Model.train_step
+    found: bool = type(model).train_step is base_model(model).train_step
     return found
 
 
 def keras_variables(model: Any) -> list[Any]:
     """The Keras variables of a model, its metrics and its optimizer, each once."""
+    if is_keras_two(model):
+        return variables_of(model)
     optimizer = getattr(model, "optimizer", None)
     found = [
         *model.variables,
