@@ -3,9 +3,11 @@
     python benchmarks/replicas/run.py predict --out DIR    # one and two T4, by prediction
     python benchmarks/replicas/run.py memory  --out DIR    # on simulated T4s, loader by loader
     python benchmarks/replicas/run.py measure --out DIR    # two logical CPUs: an idle machine
+    python benchmarks/replicas/run.py equal   --out DIR    # two logical CPUs: the outputs alone
+    python benchmarks/replicas/run.py train   --out DIR    # beside MirroredStrategy
 
-``memory`` needs a compiler (``placer doctor`` says so).  With ``--size`` and ``--batch`` it is done
-with smaller pictures.
+``memory`` and ``train`` need a compiler (``placer doctor`` says so).  With ``--size`` and
+``--batch`` it is done with smaller pictures.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["TF_DISABLE_RZ_CHECK"] = "1"  # which plans take for granted, and placer sets itself
 
 REPLICAS = "replicas:2"
-CARDS = "2xT4"
+CARDS, CPUS = "2xT4", "2xCPU:64GiB"
+MIRRORED = "mirrored"
+TRAINING = (MIRRORED, "replicas", "all-reduce")
 ROUNDS = 7
 
 
@@ -183,6 +187,125 @@ def measure(out: Path, size: int, batch: int) -> None:
         print(f"{what}: {plain:.3f} s and {divided:.3f} s, {plain / divided:.2f} times as fast")
 
 
+def equal(out: Path, size: int, batch: int) -> None:
+    """Prints whether replicas on two logical CPUs give the bits of the plain program: a GraphDef in
+    a session, and Keras's ``predict`` in the way that ``auto`` chooses."""
+    import numpy as np
+
+    import placer
+
+    placer.cpu_devices(3)
+    model = build(out, size)
+    pictures = np.random.default_rng(7).random((batch, size, size, 3), np.float32)
+    plan = plan_of(out, "frozen.pb", batch, CPUS, REPLICAS)
+    placer.apply(str(out / "frozen.pb"), plan, out / "placed-cpus.pb", force=True)
+    found = [outputs_of(out / name, pictures) for name in ("frozen.pb", "placed-cpus.pb")]
+    print(f"GraphDef, {REPLICAS}: bit-equal {np.array_equal(*found)}", flush=True)
+    plain = model.predict(pictures, batch_size=batch, verbose=0)
+    chosen = placer.auto(model, CPUS, batch_size=batch, offload="never")
+    with chosen.bind(model):
+        divided = model.predict(pictures, batch_size=batch, verbose=0)
+    print(f"Keras predict, {chosen.chosen}: bit-equal {np.array_equal(plain, divided)}")
+
+
+def outputs_of(path: Path, pictures: Any) -> Any:
+    """What a GraphDef gives in a session."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    graph_def = v1.GraphDef.FromString(path.read_bytes())
+    fed = next(node.name for node in graph_def.node if node.op == "Placeholder")
+    with tf.Graph().as_default(), v1.Session() as session:
+        tf.import_graph_def(graph_def, name="")
+        return session.run("Identity:0", {f"{fed}:0": pictures})
+
+
+def train(out: Path, size: int, batch: int) -> None:
+    """Prints for each kind of data-parallel training the most in use on each simulated card, the
+    prediction, what a step sends, and the losses on two logical CPUs beside MirroredStrategy's."""
+    del size
+    losses = {}
+    for way in TRAINING:
+        words = ("step", f"train-{way}", "--batch", str(batch))
+        found = in_use(out, f"train-{way}.json", *words)
+        tell(way, json.loads((out / f"{way}-plan.json").read_text()) or found, found)
+        subprocess.run([sys.executable, __file__, *words, "--out", str(out)], check=True)
+        losses[way] = json.loads((out / f"{way}-losses.json").read_text())
+    for way in TRAINING:
+        pairs = zip(losses[way], losses[MIRRORED], strict=True)
+        off = max(abs(ours / theirs - 1) for ours, theirs in pairs)
+        print(f"{way}: {len(losses[way])} losses off by {off:.1e} at most")
+
+
+def network() -> Any:
+    """Dense layers that train, with Adam; their weights are most of what a card holds."""
+    import keras
+
+    keras.utils.set_random_seed(7)
+    layers = [keras.layers.Dense(2048, "tanh") for _ in range(4)]
+    model = keras.Sequential([keras.Input((1024,)), *layers, keras.layers.Dense(10)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(1e-3), loss, jit_compile=False)
+    return model
+
+
+def train_step(out: Path, way: str, batch: int) -> None:
+    """Ten steps of training in one way, on the GPUs that there are or on two logical CPUs."""
+    import numpy as np
+    import tensorflow as tf
+
+    import placer
+
+    has_gpus = bool(tf.config.list_physical_devices("GPU"))
+    random = np.random.default_rng(7)
+    x, y = random.random((batch, 1024), np.float32), random.integers(0, 10, batch)
+    names = [f"{'GPU' if has_gpus else 'CPU'}:{number}" for number in range(2)]
+    if not has_gpus:
+        placer.cpu_devices(3)
+    if way == MIRRORED:
+        with tf.distribute.MirroredStrategy(names).scope():
+            model = network()
+        losses = losses_of(model, x, y)
+        if has_gpus:
+            (out / f"{way}-plan.json").write_text("{}")
+    else:
+        losses = divided_losses(out, way, x, y, has_gpus=has_gpus)
+    (out / f"{way}-losses.json").write_text(json.dumps(losses))
+
+
+def divided_losses(out: Path, way: str, x: Any, y: Any, *, has_gpus: bool) -> list[float]:
+    """The losses of replicas as :func:`placer.auto` builds them."""
+    from functools import partial
+
+    import placer
+    from placer.application.binding.model_binding import BoundStep, bind_model
+    from placer.extraction.reading.training_steps import batch_specs, trace_step
+    from placer.strategies.keras_replicas import divided_train_step
+    from placer.strategies.requests import TrainingDivision
+
+    division = TrainingDivision(replicas=(("GPU:0",), ("GPU:1",)), replicated=way == "all-reduce")
+    method = partial(divided_train_step, division=division)
+    model = network()
+    step = trace_step(model, batch_specs((x, y)), "train_step", method(model))
+    plan = placer.place(step, CARDS, batch_size=len(x), offload="never", work_limit=10)
+    if has_gpus:
+        rows = {row.name: row.peak_memory_bytes for row in plan.devices if row.type != "CPU"}
+        (out / f"{way}-plan.json").write_text(json.dumps(rows))
+        gradients = 4 * model.count_params()
+        sent, ring = plan.metrics.sent_bytes, plan.metrics.collective_bytes
+        told = f"{way}: gradients of {gradients / 1e6:.1f} MB, {sent / 1e6:.1f} MB in transfers"
+        print(f"{told}, {(ring or 0) / 1e6:.1f} MB in all-reduces", file=sys.stderr)
+    how = BoundStep(method=method, parts=division.parts, adapts=True)
+    with bind_model(plan, model, step=how):
+        return losses_of(model, x, y)
+
+
+def losses_of(model: Any, x: Any, y: Any) -> list[float]:
+    """The losses of ten epochs of one batch."""
+    found = model.fit(x, y, batch_size=len(x), epochs=10, shuffle=False, verbose=0)
+    return [float(loss) for loss in found.history["loss"]]
+
+
 def processor_seconds() -> dict[str, float]:
     """The processor time of every thread of this process: that of the busiest one says what a batch
     would take on free cores, on a busy machine too."""
@@ -197,7 +320,7 @@ def processor_seconds() -> dict[str, float]:
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("predict", "memory", "measure", "step"))
+    parser.add_argument("what", choices=("predict", "memory", "measure", "equal", "train", "step"))
     parser.add_argument("way", nargs="?", help="of a step: how it is loaded")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--size", type=int, default=224)
@@ -205,12 +328,14 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(exist_ok=True, parents=True)
     sizes = arguments.size, arguments.batch
+    if arguments.what == "step" and arguments.way.startswith("train-"):
+        train_step(arguments.out, arguments.way.removeprefix("train-"), arguments.batch)
+        return
     if arguments.what == "step":
         step(arguments.out, arguments.way, *sizes)
         return
-    {"predict": predict, "memory": memory, "measure": measure}[arguments.what](
-        arguments.out, *sizes
-    )
+    actions = {f.__name__: f for f in (predict, memory, measure, equal, train)}
+    actions[arguments.what](arguments.out, *sizes)
 
 
 if __name__ == "__main__":

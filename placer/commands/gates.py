@@ -115,11 +115,14 @@ def _read_baseline(path: str | None, shares: Sequence[str]) -> tuple[Plan, float
 
 
 def require_like(baseline: Plan, plan: Plan | None, path: str) -> None:
-    """Raises ``UsageError`` if the ``baseline`` in the file ``path`` is of another batch, of other
-    devices or of other limits than ``plan``: its figures say nothing about this one."""
-    from placer.questions.difference import unlike_requests
+    """Raises ``UsageError`` if the ``baseline`` in the file ``path`` is of another model, strategy
+    or batch, of other devices or of other limits than ``plan``: its figures say nothing about this
+    one."""
+    from placer.questions.difference import unlike_models, unlike_requests
 
-    unlike = () if plan is None else tuple(unlike_requests(baseline, plan))
+    if plan is None:
+        return
+    unlike = tuple(unlike_requests(baseline, plan)) or unlike_models(baseline, plan)
     if unlike:
         differing = "; ".join(f"{what} {then}, here {now}" for what, then, now in unlike)
         raise UsageError(

@@ -10,12 +10,17 @@ from placer.graph.passes.roles import find_roles
 from placer.pipeline.fixes import with_fixes
 from placer.pipeline.model_report import analyse, with_placement
 from placer.pipeline.placement import place_workload, predict_on_one_device
-from placer.pipeline.preparation import decide, needs_trials, place_in_parts, prepare
+from placer.pipeline.preparation import (
+    decide,
+    needs_trials,
+    on_accelerators,
+    place_in_parts,
+    prepare,
+)
 from placer.pipeline.workload import Workload, read_workload
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import (
-    NEVER,
     Keywords,
     Options,
     describe_request,
@@ -48,9 +53,7 @@ def place(source: Any, devices: Devices = LOCAL, **options: Unpack[Keywords]) ->
     Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
     read, :class:`ShapeError` when too many shapes stay unknown.
     """
-    if options.get("strategy"):  # parts are asked of the accelerators, unless it is said otherwise
-        options = {"offload": NEVER, **options}
-    wanted = decide(source, devices, read_options(options))
+    wanted = decide(source, devices, read_options(on_accelerators(options)))
     if needs_trials(wanted):
         return place_in_parts(source, devices, wanted)
     warm_up(TRANSFER, PEAKS)  # once per user, while the model is read

@@ -109,6 +109,12 @@ def decide(source: Any, devices: Devices, wanted: Options) -> Options:
     return decide_splits(source, devices, decide_strategy(devices, wanted))
 
 
+def on_accelerators(options: Mapping[str, Any]) -> dict[str, Any]:
+    """``options`` with nothing offloaded where a strategy is asked for, unless it is said that
+    something is: parts are asked of the accelerators."""
+    return {"offload": NEVER, **options} if options.get("strategy") else {**options}
+
+
 def decide_strategy(devices: Devices, wanted: Options) -> Options:
     """Returns ``wanted`` with the number of parts that its strategy makes on ``devices``.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Unpack
 
 from cost_models.clusters import Devices
+from cost_models.device_names import LOCAL
 from placer.errors import UsageError
 from placer.extraction.flat_program import UNBOUND_BATCH
 from placer.extraction.shapes.binding import BATCH
@@ -74,17 +75,17 @@ class Sweep(Summarised):
 def sweep(
     source: Any,
     batch_sizes: Sequence[int],
-    devices: Devices | None = None,
+    devices: Devices | None = LOCAL,
     *,
     max_trials: int = MAX_TRIALS,
     **options: Unpack[Keywords],
 ) -> Sweep:
     """``source`` at each of ``batch_sizes``, and the largest batch size that fits.
 
-    Without ``devices`` that is the one whose required memory fits the reference device; with them,
-    the one that has a placement on the accelerators: nothing is offloaded to the host unless that
-    is asked for (``offload="auto"``).  ``options`` and errors as for
-    :func:`placer.pipeline.pipeline.report`.
+    That is the largest that has a placement on the accelerators, by default this machine's, with
+    nothing offloaded to the host unless that is asked for (``offload="auto"``).  With ``devices``
+    ``None`` it is the largest whose required memory fits the reference device.  ``options`` and
+    errors as for :func:`placer.pipeline.pipeline.report`.
     """
     _require_open_batches(sorted(set(batch_sizes)), options)
     asked: dict[str, Any] = {"offload": NEVER, **current_names(options)}

@@ -15,7 +15,7 @@ from placer.graph.program_source import Bindings, ModelSource
 from placer.pipeline.formulation import Formulation, formulate
 from placer.pipeline.placement import place_workload
 from placer.pipeline.predicted_placement import predict_placement
-from placer.pipeline.preparation import prepare
+from placer.pipeline.preparation import decide_strategy, on_accelerators, prepare
 from placer.pipeline.solved_plan import plan_metrics
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
@@ -98,7 +98,7 @@ def compare(
     they are compared as ``expert-annotation``; unless ``clear_devices``, all baselines keep them.
     ``options`` and errors as for :func:`placer.pipeline.pipeline.place`.
     """
-    wanted = read_options(options)
+    wanted = decide_strategy(devices, read_options(on_accelerators(options)))
     taken = sorted({OURS, EXPERT, *BASELINES} & set(functions or ()))
     if taken:
         raise UsageError(f"{taken[0]!r} is the name of a strategy already; choose another")

@@ -1,5 +1,6 @@
 """The differences between two plans, or between two models."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
 from placer.plan.results import Summarised
 from placer.plan.rows import PlannedDevice, device_words
+
+_COUNTED = re.compile(r"_\d+(?=[/:]|$)")
+"""Numbers at the end of names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +86,28 @@ def diff_plans(before: Plan, after: Plan) -> Difference:
     )
 
 
+def unlike_models(before: Plan, after: Plan) -> tuple[tuple[str, str, str], ...]:
+    """The models of two plans, as (what, before, after), where one is not a later state of the
+    other: fewer than half of the ops of the smaller one are in both.  Numbers that Keras counts up
+    (``dense_3``) do not count."""
+    one, other = (
+        Counter(_COUNTED.sub("", name) for name in plan.placement) for plan in (before, after)
+    )
+    if 2 * (one & other).total() >= min(one.total(), other.total()):
+        return ()
+    sides = [
+        f"{plan.model['path'] or 'a live program'} ({len(plan.placement):,} ops)"
+        for plan in (before, after)
+    ]
+    return (("model", *sides),)  # type: ignore[return-value]
+
+
 def unlike_requests(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
-    """Yields batch, devices and limits where two plans were asked for others: (what, before,
-    after).  Names of devices do not count; neither does the memory of a host that nobody said."""
-    for what, first, last in zip(("batch", "devices"), _asked(before), _asked(after), strict=True):
+    """Yields strategy, batch, devices and limits where two plans were asked for others: (what,
+    before, after).  Names of devices do not count; neither does the memory of a host that nobody
+    said."""
+    asked = (_asked(plan) for plan in (before, after))
+    for what, first, last in zip(("strategy", "batch", "devices"), *asked, strict=True):
         if first != last:
             yield what, first, last
     one, other = (_limits(plan, str) for plan in (before, after))
@@ -94,9 +116,10 @@ def unlike_requests(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]
         yield "limits", *((one, other) if words[0] == words[1] else words)
 
 
-def _asked(plan: Plan) -> tuple[str, str]:
+def _asked(plan: Plan) -> tuple[str, str, str]:
     batch = plan.bindings.get("batch_size")
-    return "as in the model" if batch is None else f"{batch:,}", device_words(_limited(plan))
+    told = "as in the model" if batch is None else f"{batch:,}"
+    return plan.request.get("strategy") or "none", told, device_words(_limited(plan))
 
 
 def _limits(plan: Plan, render: Callable[[int], str]) -> str:

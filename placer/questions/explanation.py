@@ -9,6 +9,7 @@ from typing import Any
 from cost_models.byte_sizes import format_bytes
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
+from placer.graph.passes.roles import UNUSED
 from placer.graph.tensor_names import op_of
 from placer.pipeline.formulation import constraints_of
 from placer.pipeline.plan_warnings import hints_apart
@@ -17,6 +18,7 @@ from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.results import Summarised
 from placer.plan.rows import PlannedTransfer
+from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import Metrics
 from placer.problem.constraints import Constraints, open_cpus
 from placer.questions.saved_plans import reopen
@@ -82,8 +84,9 @@ class OpExplanation(Summarised):
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PlanExplanation(Summarised):
     """The reasons for a placement: by device, how many ops are there for which reason (the codes of
-    :class:`OpExplanation`), with their resident bytes; and for the largest transfers why their two
-    ends are apart, as (row, producer's code, codes of the ops that read it there)."""
+    :class:`OpExplanation`), and the bytes that are resident for it (``unused``: loaded all the
+    same); for the largest transfers why their two ends are apart, as (row, producer's code, codes
+    of the ops that read it there)."""
 
     plan: Plan = field(metadata={"in_file": False}, repr=False)
     ops: Mapping[str, Mapping[str, int]]
@@ -157,14 +160,18 @@ def explain_plan(
         for op in members.ops
     }
     counts: dict[str, Counter[str]] = {row.name: Counter() for row in plan.devices}
-    resident: dict[str, Counter[str]] = {row.name: Counter() for row in plan.devices}
     for op, device in plan.placement.items():
         counts[device][codes[op]] += 1
-        resident[device][codes[op]] += workload.costs[op].persistent_bytes
+    host, names = workload.cluster.host.name, [row.name for row in plan.devices]
+    step = StepMemory(workload.graph, workload.costs, plan.placement, names, host)
+    resident = {name: Counter({UNUSED: sum(step.idle.get(name, ()))}) for name in names}
+    for device, sizes in step.resident.items():
+        for op, size in sizes.items():
+            resident[device][codes[op]] += size
     return PlanExplanation(
         plan=plan,
         ops={device: dict(found.most_common()) for device, found in counts.items()},
-        resident_bytes={device: dict(found.most_common()) for device, found in resident.items()},
+        resident_bytes={device: dict((+found).most_common()) for device, found in resident.items()},
         transfers=tuple(_crossings(plan, workload.graph, codes, transfer_count)),
     )
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from random import Random
 
 import pytest
+from graphs_by_hand import draw, draw_costs
 from plans_by_hand import MIB, device_row, small_plan
 
+from cost_models.clusters import parse_cluster
 from placer.__main__ import main
 from placer.commands.gates import Gates, check_plan, judge, require_like
 from placer.errors import UsageError
+from placer.pipeline.solved_plan import step_memory
 from placer.plan.plan import Plan
+from placer.prediction.prediction import predict
 
 
 def gpus(*peaks: int) -> Plan:
@@ -42,9 +47,15 @@ def test_devices_of_one_kind_are_judged_by_their_sorted_peaks():
 
 
 def test_a_baseline_of_another_request_is_refused():
-    """Another batch, other devices, another limit: each is named; names, and the memory of a host
-    that nobody said, do not count."""
+    """Another batch, strategy or model, other devices, another limit: each is named; names of
+    devices, the memory of a host that nobody said, and what a model has more do not count."""
     plan = small_plan(request={"devices": "2xT4"})
+    grown = {name.replace("a", "a_1"): name for name in (*plan.placement, "c", "d", "e")}
+    require_like(plan, replace(plan, placement=grown), "plan.json")
+    resnet = {
+        "model": {**plan.model, "path": "models/resnet"},
+        "placement": {"p": "GPU:0", "q": "GPU:0"},
+    }
     host = replace(plan.devices[2], usable_bytes=7)
     require_like(plan, replace(plan, devices=(*reversed(plan.devices[:2]), host)), "plan.json")
     tighter = replace(plan.devices[0], usable_bytes=99 * MIB)
@@ -55,9 +66,36 @@ def test_a_baseline_of_another_request_is_refused():
             {"devices": (tighter, *plan.devices[1:])},
             "limits 2x T4 of 100 MiB, here 1x T4 of 99.0 MiB, 1x T4",
         ),
+        ({"request": {**plan.request, "strategy": "replicas:2"}}, "strategy none, here replicas:2"),
+        (resnet, r"model models/small \(4 ops\), here models/resnet \(2 ops\)"),
     ):
         with pytest.raises(UsageError, match=f"plan.json was made for another request: {told}"):
             require_like(plan, replace(plan, **other), "plan.json")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_gate_and_a_cap_say_the_same(seed):
+    """Of drawn graphs, placed at random: whether a device is above a limit is what a plan made
+    under that cap says, at what it requires, a byte less, half, and below what allocators get."""
+    random = Random(seed)
+    names = [f"n{number}" for number in range(9)]
+    edges = [f"{random.choice(names[:n])} -> {names[n]}" for n in range(1, 9) for _ in (0, 1)]
+    sizes = {name: 4 * random.randrange(1, random.choice((99, MIB))) for name in names}
+    graph = draw(*edges, bytes=sizes, feeds=names[:1])
+    kept = {name: sizes[name] for name in names[5:7]}
+    costs = draw_costs(graph, persistent_bytes=kept)
+    cluster = parse_cluster("2xGPU:8MiB")
+    placement = {name: random.choice([*cluster.caps]) for name in graph.ops}
+    metrics = predict(graph, costs, placement | {"n0": "CPU:0"}, cluster)
+    required = metrics.taken_bytes(cluster.caps)
+    rows = [device_row(name, **step_memory(metrics, name)) for name in cluster.caps]
+    plan = small_plan(devices=tuple(rows))
+    for row in rows:
+        whole = required[row.name]
+        assert row.required_bytes == whole
+        for limit in (whole, max(whole - 1, 0), whole // 2, MIB - 1):
+            over = row.name in metrics.over_caps({**cluster.caps, row.name: limit})
+            assert bool(check_plan(plan, Gates({row.name: limit}, None, 0.0))) == over
 
 
 def test_the_placement_of_the_baseline_may_pass_in_place_of_the_new_one():

@@ -69,7 +69,7 @@ def test_rows_are_sorted_and_rendered(saved_model):
     assert [row["batch_size"] for row in rows] == ["4", "16"]
     assert int(rows[1]["peak_bytes GPU:0"]) == large.peak_bytes["GPU:0"]
     assert "everything on one" not in text
-    assert "everything on one A100-40GB" in sweep(saved_model, [4], max_trials=0).summary()
+    assert "everything on one A100-40GB" in sweep(saved_model, [4], None, max_trials=0).summary()
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_the_table_says_what_the_single_report_says(tmp_path, counted):
         tf.matmul(x, x, transpose_b=True, name="y")
     path = tmp_path / "graph.pb"
     path.write_bytes(graph.as_graph_def().SerializeToString())
-    found = sweep(path, [1, 64])
+    found = sweep(path, [1, 64], None)
     assert counted == [1, 64]
     assert [row.fits for row in found.rows] == [None, None]
     assert (found.largest_fitting, found.smallest_failing) == (None, None)
@@ -94,7 +94,7 @@ def test_the_table_says_what_the_single_report_says(tmp_path, counted):
     assert "Which batch fits is not known" in text
     rows = list(csv.DictReader(io.StringIO(sweep_csv(found))))
     assert [row["fits"] for row in rows] == ["", ""]
-    bound = sweep(path, [1, 64], shapes={"x": (None, 32, 64)})
+    bound = sweep(path, [1, 64], None, shapes={"x": (None, 32, 64)})
     assert [row.fits for row in bound.rows] == [True, True]
     assert "≥" not in bound.summary(width=120)
 
@@ -107,7 +107,7 @@ def test_a_batch_size_that_binds_nothing_has_no_largest(tmp_path, counted):
         tf.nn.relu(x, name="y")
     path = tmp_path / "graph.pb"
     path.write_bytes(graph.as_graph_def().SerializeToString())
-    found = sweep(path, [1, 64])
+    found = sweep(path, [1, 64], None)
     assert (counted, found.is_bound, found.largest_fitting) == ([1, 64], False, 64)
     text = found.summary(width=120)
     assert "batch size 1 binds nothing" in text

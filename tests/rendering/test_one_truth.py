@@ -7,20 +7,28 @@ import io
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
+import networkx
 import pytest
 from split_tables import export_recommender
 
 import placer
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
 from placer.commands.gates import Gates, check_plan
+from placer.pipeline.preparation import on_accelerators, prepare
 from placer.plan.plan import Plan
+from placer.plan.request import Options
+from placer.questions.comparison import DEFAULT, compare_workload
 from placer.questions.difference import diff_plans
-from placer.rendering.quantities import share_of_cap
+from placer.questions.saved_plans import with_step
+from placer.rendering.exports.graphs import graphml
+from placer.rendering.exports.trace import trace_json
+from placer.rendering.quantities import format_seconds, share_of_cap
 from placer.rendering.results import render_result
 from placer.rendering.text.answers import plan_answer
 
-MIB = 1 << 20
+QUICK = {"time_limit": 5.0, "work_limit": 3}
 KINDS = (
     *("inference", "training", "offloaded", "split tables", "infeasible"),
     *("two hosts", "micro-batches", "replicas", "fit", "unknown sizes"),
@@ -68,13 +76,12 @@ def programs():
 
 
 @pytest.fixture(scope="module")
-def plans(programs, tmp_path_factory) -> dict[str, Plan]:
-    """One plan of each kind."""
+def requests(programs, tmp_path_factory) -> dict[str, tuple[Any, Any, dict[str, Any]]]:
+    """What is asked for each kind of plan: program, devices, options."""
     folder = tmp_path_factory.mktemp("truth")
     export_recommender(folder / "recommender")
     (folder / "hosts.toml").write_text(HOSTS)
-    quick = {"time_limit": 5.0, "work_limit": 3}
-    requests = {
+    asked = {
         "inference": ("infer", "2xGPU:1MiB", {"batch_size": 64, "offload": "never"}),
         "training": ("train", "2xGPU:3MiB", {}),
         "offloaded": ("infer", "1xGPU:1MiB", {"batch_size": 64}),
@@ -84,15 +91,22 @@ def plans(programs, tmp_path_factory) -> dict[str, Plan]:
         "replicas": ("infer", "2xGPU:8MiB", {"batch_size": 64, "strategy": "replicas:2"}),
         "fit": ("train", "1xGPU:3MiB", {"fit": "auto"}),
         "unknown sizes": ("words", "1xGPU:8MiB", {"batch_size": 8}),
+        "split tables": ("tables", "2xGPU:8MiB", {"batch_size": 8, "split_tables": "users=2"}),
     }
-    found = {
-        kind: placer.place(programs[name], devices, **quick, **options)
-        for kind, (name, devices, options) in requests.items()
+    known = {**programs, "tables": folder / "recommender"}
+    return {
+        kind: (known[name], devices, {**QUICK, **options})
+        for kind, (name, devices, options) in asked.items()
     }
-    split = {"batch_size": 8, "split_tables": "users=2"}
-    tables = folder / "recommender"
-    found["split tables"] = placer.place(tables, "2xGPU:8MiB", **split, **quick)
-    return found
+
+
+@pytest.fixture(scope="module")
+def plans(requests) -> dict[str, Plan]:
+    """One plan of each kind."""
+    return {
+        kind: placer.place(source, devices, **options)
+        for kind, (source, devices, options) in requests.items()
+    }
 
 
 def cells(text: str, number: int) -> list[str]:
@@ -146,6 +160,53 @@ def test_a_figure_is_the_same_wherever_it_stands(plans, kind):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "infeasible"])
+def test_questions_about_a_plan_have_its_figures(plans, requests, kind):
+    """Explained, exported to a trace and a graph, and as the first row of a comparison."""
+    plan, (source, devices, options) = plans[kind], requests[kind]
+    # explain
+    found = placer.explain(plan, source=source)
+    assert " ".join(found.summary(width=80).partition("\n\n")[0].split()) == plan_answer(plan)
+    for device in plan.devices:
+        ops = list(plan.placement.values()).count(device.name)
+        assert sum(found.ops[device.name].values()) == ops
+        assert sum(found.resident_bytes[device.name].values()) == device.resident_bytes
+        assert device.needs is None or max(device.needs.values()) <= device.required_bytes
+    assert {row for row, _, _ in found.transfers} <= set(plan.transfers)
+    # export
+    drawn = with_step(plan, source)
+    assert drawn.warnings == plan.warnings
+    events = json.loads(trace_json(drawn.step()))["traceEvents"]
+    rows = [e for e in events if e["ph"] == "X" and e["cat"] in ("data", "feed", "fetch")]
+    sent = plan.metrics.sent_bytes
+    assert sum(e["args"]["bytes"] or 0 for e in rows) == sent
+    ends = max(e["ts"] + e["dur"] for e in events if e["ph"] == "X")
+    assert ends == pytest.approx(1e6 * plan.metrics.step_seconds, abs=1e-2)
+    for number, device in enumerate(plan.devices, start=1):
+        held = [e for e in events if e["ph"] == "C" and e["pid"] == number]
+        peak = max((sum(e["args"].values()) for e in held), default=0)
+        assert device.peak_low_bytes <= peak <= device.peak_memory_bytes
+    edges = networkx.parse_graphml(graphml(drawn.step(), 10_000)).edges(data="transfer_bytes")
+    crossing = {row.bytes for row in plan.transfers if row.kind in ("data", "feed")}
+    assert {size for _, _, size in edges if size} == {size for size in crossing if size}
+    # compare
+    wanted = Options(**on_accelerators(options))
+    compared = compare_workload(prepare(source, devices, wanted), None, [DEFAULT])
+    ours, other = compared.strategies[0], compared.plan
+    assert (ours.need_bytes, ours.sent_bytes) == (other.need_bytes, other.metrics.sent_bytes)
+    text, table = (render_result(compared, form, width=250) for form in ("text", "csv"))
+    first = next(csv.DictReader(io.StringIO(table)))
+    line = next(line for line in text.splitlines() if line.startswith("placer  "))
+    assert int(first["sent_bytes"]) == ours.sent_bytes
+    assert format_bytes(ours.sent_bytes) in line
+    for name, required in ours.need_bytes.items():
+        assert int(first[f"need_bytes {name}"]) == required
+        assert share_of_cap(required, compared.caps[name]) in line
+    if "fit" not in options:
+        assert (other.need_bytes, other.metrics) == (plan.need_bytes, plan.metrics)
+
+
+@pytest.mark.slow
 def test_a_gate_and_a_cap_say_the_same(plans):
     """Of every device of every plan, at what it requires, a byte less, and half of it."""
     asked = 0
@@ -163,18 +224,27 @@ def test_a_gate_and_a_cap_say_the_same(plans):
 
 @pytest.mark.slow
 def test_rows_of_other_questions_are_those_of_their_plan(programs):
-    """The first row of a comparison, the chosen row of auto, a row of a sweep."""
-    options = {"time_limit": 5.0, "work_limit": 3, "batch_size": 64, "devices": "2xGPU:1MiB"}
+    """The sentence of a comparison, the chosen row of auto, a row of a sweep."""
+    options = {**QUICK, "batch_size": 64, "devices": "2xGPU:1MiB"}
     compared = placer.compare(programs["infer"], **options)
-    ours, plan = compared.strategies[0], compared.plan
-    assert (ours.need_bytes, ours.sent_bytes) == (plan.need_bytes, plan.metrics.sent_bytes)
-    assert f"placer sends {format_bytes(plan.metrics.sent_bytes)} a step" in compared.summary()
-    chosen = placer.auto(programs["infer"], **options)
-    assert chosen.row.need_bytes == chosen.plan.need_bytes
-    told = " ".join(chosen.summary(width=200).split())
-    for name, required in chosen.plan.need_bytes.items():
-        assert f"{name} {share_of_cap(required, chosen.caps[name])}" in told
-    assert chosen.caps["CPU:0"] == AMPLE_BYTES
+    sent = compared.plan.metrics.sent_bytes
+    assert f"placer sends {format_bytes(sent)} a step" in compared.summary()
+    for name, devices in (("infer", "2xGPU:1MiB"), ("train", "2xGPU:3MiB")):
+        chosen = placer.auto(programs[name], **{**options, "devices": devices})
+        row, plan = chosen.row, chosen.plan
+        assert (row.need_bytes, row.step_seconds) == (plan.need_bytes, plan.metrics.step_seconds)
+        told = " ".join(chosen.summary(width=200).split())
+        assert f"{format_seconds(plan.metrics.step_seconds)} a step" in told
+        kept = next(
+            line
+            for line in csv.DictReader(io.StringIO(render_result(chosen, "csv", width=80)))
+            if line["name"] == chosen.chosen
+        )
+        assert float(kept["step_seconds"]) == row.step_seconds
+        for device, required in plan.need_bytes.items():
+            assert f"{device} {share_of_cap(required, chosen.caps[device])}" in told
+            assert int(kept[f"need_bytes {device}"]) == required
+        assert chosen.caps["CPU:0"] == AMPLE_BYTES
     swept = placer.sweep(programs["infer"], [64], "2xGPU:1MiB", time_limit=5.0, max_trials=0)
     (row,), (report,) = swept.rows, swept.reports
     assert (row.need_bytes, row.sent_bytes) == (

@@ -3,8 +3,9 @@
 In a SavedModel each copy is a variable of its own wherever loaders look: a handle of the main graph
 and an argument of the signature's function; an object below the root, ``placer_replicas``, which
 ``tf.saved_model.load`` restores; and an assignment beside that of the variable in what sessions and
-TensorFlow Serving run to restore.  All copies are restored from the bytes of the variable: the
-checkpoint has further keys for these, and no byte more.
+TensorFlow Serving run to restore (of TensorFlow 1 the handle and the last are all there is).  All
+copies are restored from the bytes of the variable: the checkpoint has further keys for objects, and
+no byte more.
 
 While a model is bound the first copy is the model's own: it is read and saved, and whatever assigns
 it from outside of a step (a checkpoint, a callback that changes the learning rate) is assigned to
@@ -14,7 +15,7 @@ the others too.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,11 @@ def add_replicas(meta_graph: Any, program: FlatProgram) -> None:
     handles, which are ops of the program."""
     copies = handle_copies(program)
     if not copies:
+        return
+    if not meta_graph.object_graph_def.nodes:  # of TensorFlow 1
+        nodes = {node.name: node for node in meta_graph.graph_def.node}
+        restoring = leading_to(source_of(meta_graph.saver_def.restore_op_name), nodes)
+        _assign_copies(meta_graph.graph_def.node, copies, restoring)
         return
     _add_objects(meta_graph, copies)
     library = functions_by_name(meta_graph.graph_def)
@@ -164,22 +170,32 @@ def _add_arguments(
 def _restore(call: Any, function: Any, copies: Mapping[str, Sequence[str]]) -> None:
     """Has ``function`` assign what is restored to the copies too, in place."""
     new = _add_arguments(call, function, copies)
-    added: dict[str, list[str]] = {}
-    for node in [node for node in function.node_def if node.op in ASSIGNS]:
-        for number, argument in enumerate(new.get(node.input[0], ()), 1):
-            copy = function.node_def.add()
-            copy.CopyFrom(node)
-            copy.name, copy.device = f"{node.name}_replica_{number}", ""
-            copy.input[0] = argument
-            copy.attr.pop("_class", None)
-            added.setdefault(node.name, []).append(copy.name)
-    for node in function.node_def:
-        waited = [text[1:] for text in node.input if is_control(text)]
-        node.input.extend(f"^{name}" for each in waited for name in added.get(each, ()))
+    names = [node.name for node in function.node_def]
+    added = _assign_copies(function.node_def, new, names)
     for node_name in list(function.control_ret.values()):
         for name in added.get(node_name, ()):
             function.control_ret[name] = name
             function.signature.control_output.append(name)
+
+
+def _assign_copies(
+    nodes: Any, copies: Mapping[str, Sequence[str]], names: Collection[str]
+) -> dict[str, list[str]]:
+    """Gives the ``copies`` of a handle what those of the ``nodes`` with these ``names`` assign it,
+    in place; the new ops by the old one."""
+    added: dict[str, list[str]] = {}
+    for node in [node for node in nodes if node.op in ASSIGNS and node.name in names]:
+        for number, handle in enumerate(copies.get(op_of(node.input[0]), ()), 1):
+            copy = nodes.add()
+            copy.CopyFrom(node)
+            copy.name, copy.device = f"{node.name}_replica_{number}", ""
+            copy.input[0] = handle
+            copy.attr.pop("_class", None)
+            added.setdefault(node.name, []).append(copy.name)
+    for node in nodes if added else ():
+        waited = [text[1:] for text in node.input if is_control(text)]
+        node.input.extend(f"^{name}" for each in waited for name in added.get(each, ()))
+    return added
 
 
 class Replicas:

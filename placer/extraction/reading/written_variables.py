@@ -6,18 +6,27 @@ may write, called by whoever loads the model, is not: its copies would keep thei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from placer.extraction.graph_defs.op_definitions import called_function, called_functions
 from placer.extraction.graph_defs.protobufs import functions_by_name
 from placer.extraction.reading.checkpoint_index import CheckpointIndex
-from placer.extraction.reading.loaded_variables import checkpoint_keys, leading_to, objects_in_use
+from placer.extraction.reading.loaded_variables import (
+    checkpoint_keys,
+    leading_to,
+    objects_in_use,
+    restored_handles,
+)
 from placer.graph.op_types import BRANCHES, CALLS, CONTROL_FLOW, LOOPS, READS
 from placer.graph.tensor_names import data_inputs, op_of, source_of
 
 _KEEPS = READS | {"SaveV2", "DisableCopyOnRead", "NoOp"}
 """Op types that take a handle and leave the variable as it is."""
+
+_COLLECTIONS = ("variables", "trainable_variables", "local_variables", "model_variables")
+"""Where TensorFlow 1 has the definitions of variables."""
 
 
 def find_unwritten(signature: str, meta_graph: Any, index: CheckpointIndex) -> set[str]:
@@ -25,6 +34,8 @@ def find_unwritten(signature: str, meta_graph: Any, index: CheckpointIndex) -> s
 
     Copies become arguments of the function that ``signature`` calls, which nothing else may call.
     """
+    if not meta_graph.object_graph_def.nodes:
+        return _restored_alone(meta_graph, index)
     objects = objects_in_use(meta_graph)
     library = functions_by_name(meta_graph.graph_def)
     nodes = meta_graph.graph_def.node
@@ -48,13 +59,7 @@ def find_unwritten(signature: str, meta_graph: Any, index: CheckpointIndex) -> s
         found.update(n for at, n in enumerate(bound, first) if at in written.by(name))
     main = {node.name: node for node in nodes}
     restoring = set(leading_to(source_of(meta_graph.saver_def.restore_op_name), main))
-    taken = {
-        op_of(text)
-        for node in nodes
-        if node.name not in restoring
-        for at, text in enumerate(data_inputs(node.input))
-        if written.takes(node, at)
-    }
+    taken = written.in_graph(nodes, restoring)
     # what the checkpoint has as a value of its own
     keys = checkpoint_keys(index) if index.entries else {}
     entries = {number: index.entries.get(key) for number, key in (keys or {}).items()}
@@ -66,6 +71,36 @@ def find_unwritten(signature: str, meta_graph: Any, index: CheckpointIndex) -> s
         and handle not in taken
         and (not index.entries or ((e := entries.get(number)) is not None and not e.sliced))
     }
+
+
+def _restored_alone(meta_graph: Any, index: CheckpointIndex) -> set[str]:
+    """The same of a model of TensorFlow 1, where variables have initializers beside."""
+    nodes = {node.name: node for node in meta_graph.graph_def.node}
+    written = _Written(functions_by_name(meta_graph.graph_def))
+    passed = set(_initializers(meta_graph.collection_def))
+    passed.update(leading_to(source_of(meta_graph.saver_def.restore_op_name), nodes))
+    taken = written.in_graph(nodes.values(), passed)
+    entries = ((handle, index.entries.get(key)) for handle, key in restored_handles(meta_graph))
+    return {
+        handle
+        for handle, entry in entries
+        if nodes[handle].op == "VarHandleOp"
+        and handle not in taken
+        and entry is not None
+        and not entry.sliced
+    }
+
+
+def _initializers(collections: Any) -> Iterator[str]:
+    """The ops that give variables of TensorFlow 1 their first values."""
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.framework.variable_pb2 import VariableDef
+
+    for key in _COLLECTIONS:
+        values = collections[key].bytes_list.value if key in collections else ()
+        for value in values:
+            with suppress(DecodeError):  # of another kind
+                yield op_of(VariableDef.FromString(value).initializer_name)
 
 
 class _Written:
@@ -104,6 +139,16 @@ class _Written:
         returned = {(at, numbers[text]) for at, text in enumerate(ends) if text in numbers}
         elsewhere = {number for at, number in returned if at != number}
         return written | elsewhere, {number for at, number in returned if at == number}
+
+    def in_graph(self, nodes: Iterable[Any], but: Collection[str]) -> set[str]:
+        """The handles that ``nodes`` may write, those named in ``but`` aside."""
+        return {
+            op_of(text)
+            for node in nodes
+            if node.name not in but
+            for at, text in enumerate(data_inputs(node.input))
+            if self.takes(node, at)
+        }
 
     def takes(self, node: Any, at: int) -> bool:
         """Whether ``node`` may write a variable whose handle is its input number ``at``."""

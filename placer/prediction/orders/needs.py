@@ -167,8 +167,9 @@ def _need_parts(
     first = highest(asked[index] for index in worst) if built and tuned else high
     asker = found[worst[0]].peak_asker
     op = step.layout.names[asker] if asker >= 0 else ""
+    loading = find_need(asked[0].loading(), growth=False).need_bytes
     return NeedParts(
-        loading_bytes=find_need(asked[0].loading(), growth=False).need_bytes,
+        loading_bytes=min(loading, high),
         first_step_bytes=first if tuned else later,
         later_steps_bytes=later,
         peak_op=step.owner.get(op, op),

@@ -80,7 +80,7 @@ def _answer(found: Difference) -> str:
             "Nothing differs." if found.same_graph else "The graphs differ, their figures do not."
         )
     changes = {change.name: change for change in found.figures}
-    told = [f"the {what} differ" + "s" * (what == "batch") for what, _, _ in found.asked]
+    told = [f"the {what} differ" + "s" * (not what.endswith("s")) for what, _, _ in found.asked]
     if (step := changes.get("step_seconds")) and step.difference:
         words = f"{format_seconds(step.before)} -> {format_seconds(step.after)}"
         told.append(f"a step is {'slower' if step.difference > 0 else 'faster'} ({words})")

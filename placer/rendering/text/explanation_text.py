@@ -1,6 +1,6 @@
 """Answers to "why?" as text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rich.console import RenderableType
@@ -31,6 +31,7 @@ _WORDS = {
     "colocated": "colocated",
     "spilled": "offloaded",
     "chosen": "chosen",
+    "unused": "unused",
 }
 _MOST_NAMES = 6
 _MOST_TRANSFERS = 5
@@ -58,25 +59,31 @@ def op_explanation_blocks(found: OpExplanation, width: int) -> list[RenderableTy
 def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[RenderableType]:
     """Returns the reasons of the ops of every device, and why the largest transfers cross."""
     plan = found.plan
-    codes = [c for c in _WORDS if any(c in counts for counts in found.ops.values())]
-    headers = [f"{_WORDS[code][0].upper()}{_WORDS[code][1:]}>" for code in codes]
-    rows = [
-        (device, *(f"{counts.get(code, 0):,}" for code in codes))
-        for device, counts in found.ops.items()
-    ]
-    sizes = [
-        (device, *(format_bytes(resident.get(code, 0)) for code in codes))
-        for device, resident in found.resident_bytes.items()
-    ]
     return [
         answer_line(plan_answer(plan)),
         plan_title(plan, width),
         Facts("Placement", [(cost_label(plan.solver), quality_text(plan.solver))]),
-        Rows(["Ops on", *headers], rows, width=width),
-        Rows(["Resident on", *headers], sizes, width=width),
+        _by_reason("Ops on", found.ops, "{:,}".format, width),
+        _by_reason("Resident on", found.resident_bytes, format_bytes, width),
         _crossings(found, width),
         Text("placer explain PLAN OP tells why one op is where it is."),
     ]
+
+
+def _by_reason(
+    heading: str,
+    found: Mapping[str, Mapping[str, int]],
+    render: Callable[[int], str],
+    width: int,
+) -> RenderableType:
+    """A row per device, a column per reason that any has."""
+    codes = [code for code in _WORDS if any(code in amounts for amounts in found.values())]
+    headers = [f"{_WORDS[code][0].upper()}{_WORDS[code][1:]}>" for code in codes]
+    rows = [
+        (device, *(render(amounts.get(code, 0)) for code in codes))
+        for device, amounts in found.items()
+    ]
+    return Rows([heading, *headers], rows, width=width)
 
 
 def conflict_blocks(

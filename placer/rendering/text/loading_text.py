@@ -7,6 +7,7 @@ from rich.text import Text
 from cost_models.byte_sizes import format_bytes
 from placer.plan.loading_facts import PLACED, PLAIN, LoadingFacts
 from placer.plan.plan import Plan
+from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.rendering.quantities import format_count, shorten
 
 
@@ -59,11 +60,12 @@ def _restored(facts: LoadingFacts, signature: str) -> str:
 
 
 def need_lines(plan: Plan, width: int) -> list[Text]:
-    """Returns what loading, the first step and later steps need on each GPU."""
+    """Returns what loading, the first step and later steps need on each GPU whose limit an
+    allocator can be given."""
     return [
         Text(f"{device.name} requires: {need_parts_text(device.needs, device.red_zones)}" + peak)
         for device in plan.devices
-        if device.needs and device.need_bytes
+        if device.needs and device.need_bytes and device.usable_bytes >= LEAST_LIMIT_BYTES
         for peak in [
             f"; most at {shorten(device.need_peak_op, width // 2)}" if device.need_peak_op else ""
         ]

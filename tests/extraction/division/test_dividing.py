@@ -340,6 +340,39 @@ def test_every_loader_restores_the_weights_to_each_replica(tmp_path):
     np.testing.assert_allclose(y, np.tanh(x @ WEIGHTS), rtol=1e-5)
 
 
+@pytest.mark.parametrize("learns", [False, True])
+def test_replicas_of_a_model_of_tensorflow_1_have_the_weights(tmp_path, learns):
+    """Its restore op gives each copy the value, in a session and by both other loaders; outputs are
+    those of the whole; a variable that an op of the file updates stays one."""
+    v1, path, placed = tf.compat.v1, str(tmp_path / "model"), tmp_path / "placed"
+    values = np.ones((3, WIDTH), np.float32)
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, [None, WIDTH], "x")
+        weight = v1.get_variable("weight", initializer=WEIGHTS, use_resource=True)
+        y = tf.tanh(x @ weight)
+        if learns:
+            v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(y))
+        session.run(v1.global_variables_initializer())
+        v1.saved_model.simple_save(session, path, {"x": x}, {"y": y})
+        expected = session.run(y, {x: values})
+    settings = {"batch_size": 8, "time_limit": 1.0}
+    plan = placer.place(path, "2xGPU:1GiB", strategy="replicas", **settings)
+    copies = () if learns else ("weight/replica_1",)
+    assert sorted(plan.variables) == ["weight", *copies]
+    placed = placer.apply(path, plan, placed, rehearse=True)
+    held = plan.loading.devices["v1"]
+    assert held == dict.fromkeys(("GPU:0", "GPU:1")[: 2 - learns], held["GPU:0"])
+    for load in (placer.load_placed, lambda folder: tf.saved_model.load(str(folder))):
+        (found,) = load(placed).signatures["serving_default"](x=tf.constant(values)).values()
+        np.testing.assert_array_equal(found, expected)
+    config = v1.ConfigProto(device_count={"CPU": 3})
+    with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
+        v1.saved_model.load(session, ["serve"], str(placed))
+        np.testing.assert_array_equal(session.run("Tanh:0", {"x:0": values}), expected)
+        handles = [op for op in graph.get_operations() if op.type == "VarHandleOp"]
+        assert len({op.device for op in handles}) == 2 - learns
+
+
 def test_a_variable_that_a_saved_function_writes_stays_one(tmp_path):
     """Whoever loads the model may call that function, which knows of no copies."""
     _, plan = saved_replicas(tmp_path, learns=True)

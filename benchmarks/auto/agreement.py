@@ -1,0 +1,133 @@
+"""Do ``auto``, ``auto --dry-run`` and ``place --strategy`` say the same of a program?
+
+    python benchmarks/auto/agreement.py --out DIR [PROGRAM ...]
+
+Twelve programs for any batch, two of them training steps, on three sets of devices.  ``auto`` in
+Python and ``placer auto --dry-run`` are asked for the table; each way of it that ``place
+--strategy`` makes is made so; and the placement of the whole program by ``place`` with the
+objective that ``auto`` has for it.  Steps and required memory have to be the same figures, and the
+plan of the chosen way the same placement.  Searches end by their work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import graphs
+
+PROGRAMS = {
+    "perceptron": 8_192,
+    "mlp_mixer": 256,
+    "recommender": 4_096,
+    "transformer_encoder": 64,
+    "vision_transformer": 128,
+    "lstm": 512,
+    "gru": 512,
+    "mobilenet_v2": 64,
+    "vgg16": 32,
+    "dilated_convolutions": 64,
+    "perceptron_adam": 4_096,
+    "small_resnet_adam": 256,
+}
+PAIR = "2xT4"
+DEVICES = (PAIR, "1xA100-40GB,1xT4", f"{PAIR} at 60%")
+WORK = {"work_limit": 3, "time_limit": 60.0}
+
+
+def build(name: str, out: Path) -> tuple[Path, tuple[str, ...]]:
+    """The GraphDef of a program for any batch, and its outputs."""
+    path = out / f"{name}.pb"
+    known = path.with_suffix(".json")
+    if not known.exists():
+        import keras
+
+        keras.utils.set_random_seed(0)
+        graph = next(graph for graph in graphs.GRAPHS if graph.name == name)
+        model = graph.build()  # kept here: functions hold their variables weakly
+        program, outputs = graphs.flat_program(graphs._step(graph, model, None))
+        path.write_bytes(program.SerializeToString())
+        known.write_text(json.dumps(outputs))
+    return path, tuple(json.loads(known.read_text()))
+
+
+def dry_run(words: list[str]) -> dict[str, Any]:
+    """What ``placer auto --dry-run`` prints as JSON; of no way that fits, too."""
+    from placer.__main__ import main as command
+
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(io.StringIO()):
+        command(["auto", *words, "--dry-run", "--format", "json"])
+    found: dict[str, Any] = json.loads(told.getvalue())
+    return found
+
+
+def differences(name: str, devices: str, out: Path) -> Iterator[str]:
+    """Yields a line for each figure that is another one elsewhere; at last how many were held."""
+    import placer
+
+    path, outputs = build(name, out)
+    batch, (cards, _, share) = PROGRAMS[name], devices.partition(" at ")
+    options: dict[str, Any] = {"batch_size": batch, "outputs": outputs, **WORK}
+    words = [str(path), "--devices", cards, "--batch-size", str(batch), "--outputs"]
+    words += [",".join(outputs), "--work-limit", "3", "--time-limit", "60"]
+    if share:
+        whole = placer.place(path, "1xT4", offload="never", **options)
+        cap = int(0.6 * whole.need_bytes["GPU:0"])
+        options["max_memory"] = dict.fromkeys(("GPU:0", "GPU:1"), cap)
+        words += ["--max-memory", f"GPU:*={cap}"]
+    found = placer.auto(path, cards, **options)
+    shown = dry_run(words)
+    pairs = [("chosen", found.chosen, shown["chosen"])]
+    rows = {row["name"]: row for row in shown["rows"]}
+    for row in found.rows:
+        other = rows.get(row.name, {})
+        for key in ("step_seconds", "need_bytes", "note"):
+            pairs.append((f"{row.name} {key} of --dry-run", getattr(row, key), other.get(key)))
+        changes = as_asked(row.name, found)
+        if row.step_seconds is None or not changes:
+            continue
+        plan = placer.place(path, cards, **options, **changes)
+        pairs.append((f"{row.name} step of place", row.step_seconds, plan.metrics.step_seconds))
+        pairs.append((f"{row.name} memory of place", row.need_bytes, plan.need_bytes))
+        if row.name == found.chosen:
+            pairs.append((f"{row.name} placement", found.plan.placement, plan.placement))
+    yield from (f"{what}: {one} and {two}" for what, one, two in pairs if one != two)
+    yield f"{len(pairs)} figures"
+
+
+def as_asked(way: str, found: Any) -> dict[str, Any]:
+    """The options by which ``place`` makes a way; none for those that are no placement."""
+    if way != "one-placement":
+        return {"strategy": way} if ":" in way else {}
+    objective = found.plan.solver.objective if found.chosen == way else "step-time"
+    fits = any(row.name == "as-it-is" and row.fits for row in found.rows)
+    return {"objective": objective, "offload": "never" if fits else "auto"}
+
+
+def main() -> None:
+    """Prints a row per program and set of devices."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("names", nargs="*", default=list(PROGRAMS))
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for name in arguments.names:
+        for devices in DEVICES:
+            begin = time.process_time()
+            *unlike, held = differences(name, devices, arguments.out)
+            seconds = time.process_time() - begin
+            print(f"| {name} | {devices} | {held} | {'; '.join(unlike) or 'all equal'} |", end="")
+            print(f" {seconds:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
