@@ -18,8 +18,10 @@ from placer.pipeline.stored_bytes import loading_facts
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer, SolverStage
 from placer.prediction.metrics import MemoryNeed, Metrics
+from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_costs import accelerators_by_law, cost_link, slower_seconds
 from placer.problem.status import Status
+from placer.solving.caps.predictions import PEAK_OVER_CAP, overrun_conflict, overrun_warnings
 from placer.solving.solution import Solution
 
 
@@ -34,6 +36,7 @@ def assemble_plan(
     workload, extraction = formulation.workload, formulation.workload.extraction
     ops = workload.graph.ops.values()
     placement, metrics = (predicted.placement, predicted.metrics) if predicted else ({}, None)
+    solution = _as_predicted(formulation, solution, metrics)
     loading = None
     if placement:
         loading = loading_facts(extraction.stored, workload.cluster, placement)
@@ -62,6 +65,30 @@ def assemble_plan(
         tensorflow_version=extraction.tensorflow_version,
         tool_version=__version__,
         step=predicted.step if predicted else None,
+    )
+
+
+def _as_predicted(
+    formulation: Formulation, solution: Solution, metrics: Metrics | None
+) -> Solution:
+    """``solution`` with its overruns as ``metrics`` has them: the last prediction follows more than
+    those of the search do."""
+    if metrics is None or PEAK_OVER_CAP not in dict(solution.warnings):
+        return solution
+    problem, caps = formulation.problem, formulation.workload.cluster.caps
+    taken = metrics.taken_bytes(caps)
+    overruns = {
+        number: DevicePeak(peak_bytes=taken[name], moment={})
+        for number, name in enumerate(problem.device_names)
+        if taken[name] > caps[name]
+    }
+    if not overruns:
+        return solution
+    others = [found for found in solution.warnings if found[0] != PEAK_OVER_CAP]
+    return replace(
+        solution,
+        warnings=(*others, *overrun_warnings(problem, overruns)),
+        conflict=overrun_conflict(problem, overruns),
     )
 
 

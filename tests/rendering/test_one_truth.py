@@ -146,7 +146,11 @@ def test_a_figure_is_the_same_wherever_it_stands(plans, kind):
         assert share == "-" or f">{share}</span>" in page
     if not plan.placement:
         assert kind == "infeasible"
+        assert "longer search" not in texts[1]
         return
+    told = " ".join(row.message for row in plan.warnings)
+    for name in plan.over_bytes:
+        assert f"{name} requires {format_bytes(plan.need_bytes[name])}" in told
     sent = sum(t.bytes or 0 for t in plan.transfers if t.kind in ("data", "feed", "fetch"))
     assert data["metrics"]["sent_bytes"] == plan.metrics.sent_bytes == sent
     told = f"sends {format_bytes(sent)} a step" if plan.fits else "Does not fit"

@@ -45,7 +45,10 @@ def predict_peak_ranges(
 
 def as_it_runs(graph: OpGraph, *, accelerated: bool) -> OpGraph:
     """The graph as TensorFlow's optimizer rearranges it where some device is no CPU."""
-    return graph.ask_once(push_constants) if accelerated else graph
+    if not accelerated:
+        return graph
+    found = graph.ask_once(push_constants)  # perhaps of the same graph beside other idle bytes
+    return found if found.idle_bytes == graph.idle_bytes else found.with_idle(graph.idle_bytes)
 
 
 class PossibleSteps:

@@ -153,7 +153,7 @@ def _beside_status(warnings: Sequence[PlanWarning]) -> list[PlanWarning]:
 def _search_line(solver: SolverAnswer) -> str:
     """How long it took, and whether another run may find something else."""
     line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
-    if not solver.cut_by_time:
+    if not solver.cut_by_time or solver.status == "INFEASIBLE":  # that is so however long
         return line
     return f"{line}; {_OTHER_TIES if solver.status == 'OPTIMAL' else CUT}"
 

@@ -5,7 +5,11 @@ from graphs_by_hand import draw, draw_costs
 
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.orders.execution_orders import typical_order
-from placer.prediction.orders.possible_steps import PossibleSteps, predict_peak_ranges
+from placer.prediction.orders.possible_steps import (
+    PossibleSteps,
+    as_it_runs,
+    predict_peak_ranges,
+)
 from placer.prediction.step import loop_bodies
 from placer.prediction.step.control_flow import TripCount
 from placer.prediction.step.loop_bodies import BodyLayout
@@ -95,3 +99,13 @@ def test_a_loop_that_is_too_long_stays_one_op():
     layout = BodyLayout(graph.functions, costs, 20)
     assert layout.laid_out(graph, draw_costs(graph)).ops == dict(graph.ops)
     assert not layout.owner
+
+
+def test_what_is_loaded_and_not_used_is_that_of_the_graph_that_is_asked():
+    """A report asks first with everything on one GPU, then for a placement: what lies unused where
+    in the first is not where it is in the second."""
+    graph = draw("w=Const -> a", "x -> a")
+    graph.ask_once(type)
+    beside = graph.with_idle({"GPU:0": (5 << 20,)})
+    assert as_it_runs(beside, accelerated=True).idle_bytes == {"GPU:0": (5 << 20,)}
+    assert as_it_runs(graph, accelerated=True).idle_bytes == {}
