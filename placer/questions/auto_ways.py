@@ -115,7 +115,9 @@ class Ways:
                 changes="nothing" if name == first else "another device",
                 least_seconds=built.step_seconds,
                 limit="",
-                build=partial(replace, built),
+                build=partial(replace, built)
+                if name != first
+                else partial(self.program.as_it_is, name),
             )
 
     def _with_less_memory(self) -> Iterator[Way]:
