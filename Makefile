@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscop
 # Compiled modules are kept: tests start hundreds of interpreters
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test setup lint types contracts fast-tests tests fuzz harm versions docs house clean
+.PHONY: demo check test setup lint types contracts fast-tests tests fuzz harm versions docs reference house clean
 
 setup: $(VENV)/.installed
 
@@ -69,6 +69,10 @@ versions: setup
 docs: setup
 	PYTHONPATH=. $(BIN)/python -m sphinx -q -E -n -W --keep-going docs build/site
 	@echo 'open build/site/index.html'
+
+# The page of commands and options, out of the parser; a test compares
+reference: setup
+	PYTHONPATH=. $(BIN)/python tests/commands/reference_page.py > docs/reference.md
 
 # Lines, large files, functions and classes, constants and docstrings: the figures that reviews speak of
 house:

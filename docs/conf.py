@@ -36,8 +36,11 @@ def _name_beyond(_, docname, source):
         text, path = link.groups()
         return text if path.strip("/") in text else f"{text} (`{path}` in the repository)"
 
-    if docname.count("/"):
-        return  # pages of a folder link to others with ../
+    if docname == "index":  # its links are the contents, by section
+        for section in source[0].split("\n## ")[1:]:
+            pages = "\n".join(re.findall(r"\]\((\w+)\.md\)", section))
+            title = section.partition("\n")[0]
+            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{pages}\n```\n"
     source[0] = _BEYOND.sub(named, source[0])
 
 

@@ -145,7 +145,7 @@ def simulating_exit_code() -> int:
 @pytest.mark.slow
 def test_compiling_ahead_imports_nothing_from_the_current_directory(run, tmp_path):
     """Neither does compiling the search ahead, here a part of it that is one small function."""
-    page = Path(__file__).parents[2] / "docs" / "options.md"
+    page = Path(__file__).parents[2] / "docs" / "environment.md"
     (module,) = re.findall(r"python -P -m (\S*warm_up)", page.read_text())
     finished = run([sys.executable, "-P", "-c", COMPILING.format(module=module), str(tmp_path)])
     assert finished.returncode == 0, finished.stderr

@@ -2,7 +2,7 @@
 
 A block of Python that begins with ``# name.py`` is that file; a console block is run line by line
 in a folder of its own.  ``...`` stands for whatever is left out, and a page may build on the files
-of another: ``<!-- files of users/recommender.md -->``.
+of another: ``<!-- files of recommenders.md -->``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import pytest
 from fuzzing.warm_children import run_python
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted(
-    str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if "```console" in page.read_text()
-)
+PAGES = ["../README.md", *(page.name for page in sorted(DOCS.glob("*.md")))]
+PAGES = [name for name in PAGES if "```console" in (DOCS / name).read_text()]
 
 _FILE = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", re.DOTALL)
 _CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
@@ -64,3 +63,15 @@ def test_the_examples_of_a_page_give_what_it_shows(page, tmp_path):
             assert fits, f"$ {command}\n{found}\n--- the page shows\n{shown}"
             if command == "echo $?":
                 status = 0
+
+
+def test_the_job_for_ci_runs_what_its_page_shows():
+    """Every command of the workflow is one of those that the page runs."""
+    text = (DOCS / "ci.md").read_text()
+    (job,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    asked = re.findall(
+        r"^(?: *run:)? *((?:placer|python) .*)$", re.sub(r" \\\n *", " ", job), re.MULTILINE
+    )
+    ran = [command for block in _CONSOLE.findall(text) for command, _ in _COMMAND.findall(block)]
+    assert len(asked) == 3
+    assert [line for line in asked if re.sub(r" >>? .*", "", line) not in ran] == []

@@ -1,0 +1,45 @@
+"""The pages that list what the program has: options, and codes of warnings."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from commands import reference_page
+
+ROOT = Path(__file__).parents[2]
+MESSAGES = {"message", "text", "str(error)", "self.damage"}
+MOVES = {"host_only_kernel", "no_kernel_for_dtype"}
+"""Why TensorFlow moves an op; these are in the page on verification."""
+
+
+def test_the_reference_is_what_the_parser_has():
+    """``make reference`` writes it anew."""
+    assert (ROOT / "docs" / "reference.md").read_text() == reference_page.page()
+
+
+def test_the_page_of_warnings_has_every_code():
+    """What stands before a message in a tuple, and what a warning of a plan is made of, is listed;
+    and what is listed is still in the program."""
+    trees = [ast.parse(file.read_text()) for file in (ROOT / "placer").rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    values = {
+        ast.unparse(node.targets[0]): node.value for node in nodes if isinstance(node, ast.Assign)
+    }
+    said = [
+        node.elts[0]
+        for node in nodes
+        if isinstance(node, ast.Tuple) and len(node.elts) in (2, 3)
+        if isinstance(node.elts[1], ast.JoinedStr) or ast.unparse(node.elts[1]) in MESSAGES
+    ]
+    said += [node.value for node in nodes if isinstance(node, ast.keyword) and node.arg == "code"]
+    codes = {getattr(values.get(ast.unparse(node), node), "value", "") for node in said}
+    codes = {code for code in codes if re.fullmatch(r"[a-z]+(_[a-z]+)+", str(code))}
+    page = (ROOT / "docs" / "warnings.md").read_text()
+    cells = re.findall(r"^\| (`[^|]*`) \|", page, re.MULTILINE)
+    listed = {code for cell in cells for code in re.findall(r"`(\w+)`", cell)}
+    assert len(codes) > 30
+    assert codes - listed - MOVES - {"device_string"} == set()  # the last says why an op is held
+    assert listed - texts == set()
