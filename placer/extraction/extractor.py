@@ -63,23 +63,16 @@ def extract(
     choice = ProgramChoice(tag_set=tag_set, signature=signature, outputs=outputs)
 
     def ask(found: FileSource | LiveSource, size_bytes: int) -> Extraction:
+        limit = memory_limit(size_bytes)
         request = ExtractionRequest(
-            source=found,
-            bindings=bindings,
-            division=division,
-            memory_limit_bytes=memory_limit(size_bytes),
+            source=found, bindings=bindings, division=division, memory_limit_bytes=limit
         )
         return run_extraction(request, time_limit_seconds)
 
     # a file that the child can read, or something of this process
     if isinstance(source, str | os.PathLike):
-        with local_model(
-            source,
-            allow_unsafe=allow_unsafe,
-            follow_links=follow_links,
-            weights=False,
-            splits=splits,
-        ) as model:
+        access = {"allow_unsafe": allow_unsafe, "follow_links": follow_links}
+        with local_model(source, weights=False, splits=splits, **access) as model:
             size_bytes = model_file(model.path).stat().st_size
             found = ask(FileSource(path=str(model.path), choice=choice), size_bytes)
             return model.describe(found)

@@ -1,9 +1,10 @@
 """From a flat program to an extraction, in this process."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import is_known
@@ -24,7 +25,7 @@ from placer.extraction.shapes.shape_fallbacks import settle_reserve_spaces, stat
 from placer.extraction.shapes.shape_inference import GraphShapes, ShapeAnalysis
 from placer.graph.op_graph import OpGraph
 from placer.graph.order import is_back_edge
-from placer.graph.program_source import ModelSource, Warning_
+from placer.graph.program_source import Bindings, ModelSource, Warning_
 from placer.graph.stored_variables import NOTHING_STORED
 from placer.graph.tensor_names import op_of
 
@@ -39,19 +40,14 @@ def analyse_program(
     program: FlatProgram,
     captures: Mapping[str, TensorState],
     *,
-    batch_size: int | None = None,
-    shapes: Mapping[str, Sequence[int | None]] | None = None,
-    dims: Mapping[str, Mapping[str, object]] | None = None,
-    ragged: Mapping[str, Sequence[int | None]] | None = None,
     infer: bool = True,
     reason: str = "",
     before_inference: Callable[[], None] = lambda: None,
+    **bindings: Unpack[Bindings],
 ) -> Extraction:
     """The extraction of a flat program: inputs bound, shapes inferred, ops grouped.
 
-    ``dims`` says which of ``shapes`` share a size, for the record; ``ragged`` are rows and mean
-    lengths of ragged and sparse inputs.  ``infer=False`` keeps to the
-    shapes that the file states, for the ``reason`` given.
+    ``infer=False`` keeps to the shapes that the file states, for the ``reason`` given.
     ``before_inference`` is called when only shapes are left to infer; a program without a
     fingerprint gets one meanwhile.  Raises :class:`UsageError` and :class:`ShapeError` for bindings
     that do not fit.
@@ -59,6 +55,8 @@ def analyse_program(
     from tensorflow.python.framework import versions
 
     # inputs as they are bound, ops as they are defined
+    batch_size, shapes = bindings.get("batch_size"), bindings.get("shapes")
+    ragged = bindings.get("ragged")
     binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes, ragged=ragged)
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
     unbound = [] if batch_size is None or binding.bound else _unbound_batch(program, batch_size)
@@ -75,25 +73,17 @@ def analyse_program(
     found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
     builder = GraphBuilder(definitions)
     graph = builder.build(program, types, found)
-    outputs = (tensor for info in builder.infos.values() for tensor in info.outputs)
-    is_complete = not any(map(_is_lost, outputs))  # which needs no ops
+    unknown, roots = _unknown(graph, builder)
     return Extraction(
         graph=graph,
         model=describe(program),
-        bindings={
-            "batch_size": batch_size,
-            "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
-            "dims": dict(dims or {}),
-            **({"ragged": {name: list(sizes) for name, sizes in ragged.items()}} if ragged else {}),
-        },
+        bindings=_recorded(bindings),
         inputs=program.inputs,
         outputs=program.outputs,
         left_over=program.left_over,
         stored=program.find_stored(program) if program.find_stored else NOTHING_STORED,
-        unknown=()
-        if is_complete
-        else tuple(p + name for p, part in _parts(graph) for name in _lost(part)),
-        unknown_roots=() if is_complete else tuple(unknown_roots(graph)),
+        unknown=unknown,
+        unknown_roots=roots,
         warnings=(
             *program.warnings,
             *unbound,
@@ -105,6 +95,26 @@ def analyse_program(
         functions_in_file=program.functions_in_file,
         tensorflow_version=str(versions.VERSION),
     )
+
+
+def _recorded(bindings: Bindings) -> Bindings:
+    """The bindings as an extraction keeps them."""
+    ragged = bindings.get("ragged") or {}
+    return {
+        "batch_size": bindings.get("batch_size"),
+        "shapes": {name: list(shape) for name, shape in (bindings.get("shapes") or {}).items()},
+        "dims": dict(bindings.get("dims") or {}),
+        **({"ragged": {name: list(sizes) for name, sizes in ragged.items()}} if ragged else {}),
+    }
+
+
+def _unknown(graph: OpGraph, builder: GraphBuilder) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tensors without a size, bodies' as ``body/tensor``, and the ops where sizes get lost."""
+    written = (tensor for info in builder.infos.values() for tensor in info.outputs)
+    if not any(map(_is_lost, written)):  # which needs no ops
+        return (), ()
+    lost = tuple(prefix + name for prefix, part in _parts(graph) for name in _lost(part))
+    return lost, tuple(unknown_roots(graph))
 
 
 def _unbound_batch(program: FlatProgram, batch_size: int) -> list[Warning_]:

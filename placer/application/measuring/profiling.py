@@ -27,6 +27,7 @@ from placer.application.placing.graph_placement import map_graph_devices
 from placer.application.running.generated_inputs import Array
 from placer.errors import ModelError, PlacerError, UsageError, unknown_option
 from placer.extraction.extraction import ProgramChoice
+from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import copied
 from placer.extraction.process.local_models import local_model
 from placer.extraction.shapes.binding import resolve_shapes
@@ -136,9 +137,8 @@ def measure(
     import tensorflow as tf
 
     from placer.application.placing.kept_state import with_ops
-    from placer.application.running.generated_inputs import default_feeds, input_values
     from placer.application.running.graph_starts import find_start, invent_tables, started
-    from placer.application.running.program_runs import invent_state, switch_optimisers_off
+    from placer.application.running.program_runs import invent_state
     from placer.application.running.run_starts import graph_start
     from placer.application.running.unsafe_ops import disarm, require_harmless
     from placer.extraction.flat_program import describe
@@ -150,30 +150,17 @@ def measure(
     program = flatten(raw)
     start = find_start(raw.graph_def.node, [node.name for node in program.graph_def.node])
     whole = with_ops(start.ops, raw, program, {})[0]
-    bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
-    if wanted.ragged:
-        bindings["ragged"] = dict(wanted.ragged)
-    values = input_values(program, None, bindings, wanted.seed)
-    feeds = {item.tensor: values[item.key] for item in program.inputs}
-    feeds |= default_feeds(program, values, bindings)
+    bindings, feeds = _feeds(program, wanted)
+    graph_def = copied(whole.graph_def)
+    map_graph_devices(graph_def, lambda _: "")
+    ends = (*program.output_ops, *program.targets)
+    if folder is not None:
+        started_ends = [*ends, *start.ops]
+        reached = require_harmless(graph_def, [graph_start(started_ends, feeds)], folder)
+        disarm(graph_def, reached)
     # its steps in a session that runs one op after the other, none of them optimised away
-    v1 = tf.compat.v1
-    config = v1.ConfigProto(
-        device_count={"CPU": 1},
-        inter_op_parallelism_threads=1,
-        intra_op_parallelism_threads=wanted.threads,
-        allow_soft_placement=True,
-    )
-    switch_optimisers_off(config)
     try:
-        with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
-            graph_def = copied(whole.graph_def)
-            map_graph_devices(graph_def, lambda _: "")
-            ends = (*program.output_ops, *program.targets)
-            if folder is not None:
-                started_ends = [*ends, *start.ops]
-                reached = require_harmless(graph_def, [graph_start(started_ends, feeds)], folder)
-                disarm(graph_def, reached)
+        with tf.Graph().as_default() as graph, _serial_session(wanted.threads) as session:
             tf.graph_util.import_graph_def(graph_def, name="")
             invent_state(session, graph)
             invent_tables(session, graph, start)
@@ -184,7 +171,6 @@ def measure(
         raise ModelError(f"the model does not run here: {error.message.strip()[:500]}") from error
     except ValueError as error:
         raise ModelError(f"TensorFlow cannot import the graph: {str(error)[:500]}") from error
-    # times by op
     step = _step_times(seconds)
     processor_seconds = step["median_processor_seconds"] if wanted.threads == 1 else None
     ops = frozenset(node.name for node in program.graph_def.node)
@@ -193,18 +179,51 @@ def measure(
         model=describe(program),
         bindings=bindings,
         step=step,
-        configuration={
-            "steps": wanted.steps,
-            "intra_op_threads": wanted.threads,
-            "inter_op_threads": 1,
-            "graph_optimisation": False,
-            "onednn": wanted.onednn,
-            "freed_memory_kept": _KEEP_FREED_MEMORY.items() <= os.environ.items(),
-        },
+        configuration=_configuration(wanted),
         machine=_machine(),
         tensorflow_version=tf.__version__,
         tool_version=__version__,
     )
+
+
+def _feeds(program: FlatProgram, wanted: ProfileOptions) -> tuple[Bindings, dict[str, Array]]:
+    """The sizes that the inputs of a program have, and made-up values by tensor."""
+    from placer.application.running.generated_inputs import default_feeds, input_values
+
+    bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
+    if wanted.ragged:
+        bindings["ragged"] = dict(wanted.ragged)
+    values = input_values(program, None, bindings, wanted.seed)
+    feeds = {item.tensor: values[item.key] for item in program.inputs}
+    return bindings, feeds | default_feeds(program, values, bindings)
+
+
+def _configuration(wanted: ProfileOptions) -> dict[str, Any]:
+    """How a program was run, for the record."""
+    return {
+        "steps": wanted.steps,
+        "intra_op_threads": wanted.threads,
+        "inter_op_threads": 1,
+        "graph_optimisation": False,
+        "onednn": wanted.onednn,
+        "freed_memory_kept": _KEEP_FREED_MEMORY.items() <= os.environ.items(),
+    }
+
+
+def _serial_session(threads: int) -> Any:
+    """A session that runs one op after the other, each with so many ``threads``, on a CPU."""
+    import tensorflow as tf
+
+    from placer.application.running.program_runs import switch_optimisers_off
+
+    config = tf.compat.v1.ConfigProto(
+        device_count={"CPU": 1},
+        inter_op_parallelism_threads=1,
+        intra_op_parallelism_threads=threads,
+        allow_soft_placement=True,
+    )
+    switch_optimisers_off(config)
+    return tf.compat.v1.Session(config=config)
 
 
 def _steps(

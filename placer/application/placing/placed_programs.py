@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from placer.application.devices.device_mapping import rehearsal_mapping, running_mapping
 from placer.application.placing.fallback import SHOWN, Move, foresee_moves, refuse_moves
@@ -82,16 +82,9 @@ def apply(
     if isinstance(plan, str | os.PathLike):
         raise UsageError(f"the plan is {plan!r}; give a Plan: placer.Plan.load(path) reads one")
     # a program of this process is placed as it is, a file is made local and written elsewhere
-    settings = {
-        "force": force,
-        "strict": strict,
-        "rehearse": rehearse,
-        "drop_unused": drop_unused,
-        "missing": missing,
-        **choice,
-    }
+    how = _How(force, strict, rehearse, drop_unused, missing)
     if not isinstance(source, str | os.PathLike):
-        return _apply(source, plan, out, **settings)
+        return _apply(source, plan, out, how, **choice)
     if out is None:
         raise UsageError(
             f"a file is applied into another one: give the folder or file to write, as in "
@@ -104,27 +97,28 @@ def apply(
             require_own_paths(read_source(model.path, as_written=True), model.path)
         if splits:  # the model that is read is a copy of this one
             check_outside(Path(out).parent, model.original)
-        return _apply(model.path, plan, out, **settings)
+        return _apply(model.path, plan, out, how, **choice)
+
+
+class _How(NamedTuple):
+    """The options of :func:`apply` that say how a placed program is written or run."""
+
+    force: bool
+    strict: bool
+    rehearse: bool
+    drop_unused: bool
+    missing: str
 
 
 def _apply(
-    source: Any,
-    plan: Plan,
-    out: str | os.PathLike[str] | None,
-    *,
-    force: bool,
-    strict: bool,
-    rehearse: bool,
-    drop_unused: bool,
-    missing: str,
-    **choice: Any,
+    source: Any, plan: Plan, out: str | os.PathLike[str] | None, how: _How, **choice: Any
 ) -> Any:
     """As :func:`apply`, of a program of this process or a path on this machine."""
     whole = load_program(source, **choice_of(plan.model, **choice))
     program = planned_program(planned(whole, plan), plan)
-    _report_moves(foresee_moves(program, plan.placement), strict=strict)
-    stand_in = rehearsal_mapping(plan.placement.values()).stand_in if rehearse else str
-    if drop_unused and program.source_format != "saved_model":
+    _report_moves(foresee_moves(program, plan.placement), strict=how.strict)
+    stand_in = rehearsal_mapping(plan.placement.values()).stand_in if how.rehearse else str
+    if how.drop_unused and program.source_format != "saved_model":
         raise UsageError("drop_unused (--drop-unused) is for SavedModels: others hold no variables")
     if program.source_format == "saved_model":
         assert out is not None
@@ -133,26 +127,26 @@ def _apply(
             program,
             plan.placement,
             out,
-            force=force,
+            force=how.force,
             translate=stand_in,
-            drops_unused=drop_unused,
+            drops_unused=how.drop_unused,
         )
         told = [row.message for row in plan.warnings if row.code == NOT_AS_PLANNED]
         for message in [*(message for _, message, _ in warnings), *told]:
             _LOG.warning(message)
         return Path(out)
     if program.source_format in ("function", "keras"):
-        mapping = running_mapping(plan.placement.values(), missing)
-        return place_function(source, program, plan, mapping=mapping, strict=strict)
+        mapping = running_mapping(plan.placement.values(), how.missing)
+        return place_function(source, program, plan, mapping=mapping, strict=how.strict)
     if out is not None and Path(out).suffix == META_SUFFIX:
-        write_placed_meta_graph(program, plan.placement, out, force=force, translate=stand_in)
+        write_placed_meta_graph(program, plan.placement, out, force=how.force, translate=stand_in)
         return Path(out)
     chosen = choice_of(plan.model, **choice)
     placed = place_graph_def(*with_state(source, chosen, program, plan.placement))
     map_graph_devices(placed, stand_in)
     if out is None:
         return placed
-    write_graph_def(placed, out, force=force)
+    write_graph_def(placed, out, force=how.force)
     return Path(out)
 
 

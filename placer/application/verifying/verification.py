@@ -31,7 +31,7 @@ from placer.errors import ModelError, UsageError, VerificationError
 from placer.extraction.extraction import ProgramChoice, choice_of
 from placer.extraction.files.model_paths import require_own_paths
 from placer.extraction.graph_defs.protobufs import live_graph_def
-from placer.extraction.process.local_models import local_model
+from placer.extraction.process.local_models import LocalModel, local_model
 from placer.graph.program_source import Bindings
 from placer.plan.plan import Plan
 from placer.simulation.building import build_libraries
@@ -95,36 +95,53 @@ def verify(
         cluster=None if cluster is None else read_addresses(cluster),
         memory=memory,
     )
-    if memory and plan is None and not isinstance(source, PlacedFunction):
-        raise UsageError("whether a plan fits is asked (memory): give the plan too")
-    if memory:
-        if on_hardware:
-            raise UsageError(
-                "memory (--memory) runs on simulated GPUs, and on_hardware (--on-hardware) forbids "
-                "them: leave out one"
-            )
-        build_libraries()
+    _check(options, has_plan=plan is not None or isinstance(source, PlacedFunction))
     # a file, a graph that is written to one, or something of this process
-    if options.cluster is not None:
-        require_tasks(options.cluster)
     chosen = choice_of({} if plan is None else plan.model, **choice)
     if isinstance(source, str | os.PathLike):
         splits = None if plan is None else plan.model.get("splits")
         access = {"allow_unsafe": allow_unsafe, "follow_links": follow_links}
         with local_model(source, splits=splits, **access) as model:
-            folder = None if allow_unsafe else model.folder
-            whole = None if model.whole is None else ModelFile(model.whole, None, chosen)
-            file = ModelFile(model.path, plan, chosen)
-            if folder is not None:
-                require_own_paths(file.written, model.path)
-            return _verify_file(file, inputs, options, whole, folder)
-    graph_def = _as_graph_def(source)
-    if graph_def is None:
+            limits = None if allow_unsafe else model.folder
+            return _verify_model(model, plan, chosen, inputs, options, limits)
+    if (graph_def := _as_graph_def(source)) is None:
         return verify_live(source, plan, inputs, options, chosen["outputs"])
     with tempfile.TemporaryDirectory(prefix="placer-graph-") as folder:
         path = Path(folder) / "graph.pb"
         path.write_bytes(graph_def.SerializeToString())
         return _verify_file(ModelFile(path, plan, chosen), inputs, options)
+
+
+def _verify_model(
+    model: LocalModel,
+    plan: Plan | None,
+    chosen: ProgramChoice,
+    inputs: Given,
+    options: RunOptions,
+    folder: str | None,
+) -> Verification:
+    """As :func:`verify`, of a model on this machine that may read what is in ``folder`` only."""
+    whole = None if model.whole is None else ModelFile(model.whole, None, chosen)
+    file = ModelFile(model.path, plan, chosen)
+    if folder is not None:
+        require_own_paths(file.written, model.path)
+    return _verify_file(file, inputs, options, whole, folder)
+
+
+def _check(options: RunOptions, *, has_plan: bool) -> None:
+    """Raises :class:`UsageError` where what is asked for is not to be had."""
+    if options.cluster is not None:
+        require_tasks(options.cluster)
+    if not options.memory:
+        return
+    if not has_plan:
+        raise UsageError("whether a plan fits is asked (memory): give the plan too")
+    if options.on_hardware:
+        raise UsageError(
+            "memory (--memory) runs on simulated GPUs, and on_hardware (--on-hardware) forbids "
+            "them: leave out one"
+        )
+    build_libraries()
 
 
 def _as_graph_def(source: Any) -> Any | None:

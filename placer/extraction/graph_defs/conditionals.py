@@ -53,8 +53,7 @@ def _lower(conditional: Any, taken: set[str]) -> Iterator[Any]:
     from tensorflow.core.framework import node_def_pb2
 
     def make(role: str, op: str, inputs: Iterable[str], **types: Iterable[int]) -> Any:
-        name = free_name(f"{conditional.name}/{role}", taken)
-        taken.add(name)
+        taken.add(name := free_name(f"{conditional.name}/{role}", taken))
         node = node_def_pb2.NodeDef(name=name, op=op, input=inputs, device=conditional.device)
         for key, value in types.items():
             node.attr[key].list.type.extend(value)
@@ -63,15 +62,16 @@ def _lower(conditional: Any, taken: set[str]) -> Iterator[Any]:
     def make_plain(role: str, op: str, inputs: Iterable[str], dtype: int) -> Any:
         node = make(role, op, inputs)
         node.attr["T"].type = dtype
+        if op == "Merge":
+            node.attr["N"].i = 2
         return node
 
-    input_types = conditional.attr["Tin"].list.type
-    output_types = conditional.attr["Tout"].list.type
+    input_types, output_types = (conditional.attr[key].list.type for key in ("Tin", "Tout"))
     bool_type = conditional.attr["Tcond"].type
     predicate, *arguments = data_inputs(conditional.input)
-    waits = [name for name in conditional.input if is_control(name)]
     # the predicate, and what runs where it is true or false
-    switch = make_plain("switch_pred", "Switch", [predicate, predicate, *waits], bool_type)
+    both = [predicate, predicate, *filter(is_control, conditional.input)]
+    switch = make_plain("switch_pred", "Switch", both, bool_type)
     pivots = [
         make_plain(f"pivot_{key}", "Identity", [f"{switch.name}:{number}"], bool_type)
         for number, key in enumerate("ft")
@@ -102,8 +102,6 @@ def _lower(conditional: Any, taken: set[str]) -> Iterator[Any]:
     ]
     inputs = [p.name for p in pivots[::-1]] + [CONTROL + call.name for call in calls]
     merges.append(make_plain("executed", "Merge", inputs, bool_type))
-    for node in merges:
-        node.attr["N"].i = 2
     yield from merges
     results = [f"{node.name}:0" for node in merges[:-1]]
     marked = make("results", "IdentityN", [*results, f"^{executed}"], T=output_types)

@@ -86,27 +86,8 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
 
     Raises :class:`ModelError` if no op is left.
     """
-    # calls inlined; every op is then what its definition says
+    inlined, producers = _inlined(raw)
     library = raw.graph_def.library.function
-    definitions = OpDefinitions(raw.stripped_ops, library)
-    inputs = [item.tensor for item in raw.inputs]
-    inlined = inline_calls(
-        cut_at_inputs(raw.graph_def, raw.inputs, definitions),
-        outputs=[tensor for _, tensor in raw.outputs] + inputs,
-        targets=raw.targets,
-        definitions=definitions,
-        lowers_main=raw.source_format in ("function", "keras"),
-    )
-    check_nodes(inlined.graph_def.node, definitions, inlined.contents)
-    if raw.whole:
-        check_nodes(_left_behind(raw, inlined), definitions)
-    if not inlined.graph_def.node:
-        raise ModelError(
-            f"nothing is left of the {len(raw.graph_def.node):,} ops of the graph once the "
-            f"functions they call are inlined, which are empty: there is nothing to place"
-        )
-    producers = _check_outputs(inlined, raw, definitions)
-    # what is left, described
     captures = {name: raw.captures[name] for name in inlined.origins if name in raw.captures}
     outputs = [  # without the inputs, which come behind them
         (key, tensor) for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False)
@@ -148,6 +129,28 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
     if found.fingerprint or not fingerprinted:
         return found
     return replace(found, fingerprint=fingerprint_of(found))
+
+
+def _inlined(raw: RawProgram) -> tuple[InlinedGraph, dict[str, str]]:
+    """The graph with its calls inlined, every op as its definition says, and the types of the ops
+    that give outputs."""
+    definitions = OpDefinitions(raw.stripped_ops, raw.graph_def.library.function)
+    inlined = inline_calls(
+        cut_at_inputs(raw.graph_def, raw.inputs, definitions),
+        outputs=[tensor for _, tensor in raw.outputs] + [item.tensor for item in raw.inputs],
+        targets=raw.targets,
+        definitions=definitions,
+        lowers_main=raw.source_format in ("function", "keras"),
+    )
+    check_nodes(inlined.graph_def.node, definitions, inlined.contents)
+    if raw.whole:
+        check_nodes(_left_behind(raw, inlined), definitions)
+    if not inlined.graph_def.node:
+        raise ModelError(
+            f"nothing is left of the {len(raw.graph_def.node):,} ops of the graph once the "
+            f"functions they call are inlined, which are empty: there is nothing to place"
+        )
+    return inlined, _check_outputs(inlined, raw, definitions)
 
 
 def _left_behind(raw: RawProgram, inlined: InlinedGraph) -> Iterator[NodeDef]:

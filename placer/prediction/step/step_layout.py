@@ -6,11 +6,12 @@ tensor in one memory: where its producer writes it, or where a copy of it arrive
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cache
 from itertools import accumulate, chain, compress
+from typing import TypeVar
 
 from cost_models.gpu_convolutions import replaces_output
 from cost_models.op_cost import OpCost
@@ -35,6 +36,7 @@ _SPARSE_ACCESS = (
 )
 
 
+T = TypeVar("T")
 Tuned = tuple[str, int]
 """A device, and a number for the type, shapes and attributes of an op."""
 
@@ -172,40 +174,21 @@ def lay_out_step(
     ends = [*accumulate(map(len, outputs), initial=0)]
     devices = [routes.device_of[name] for name in graph.ops]
     on_gpu = [not is_cpu(device) for device in devices]
+    ran = [*zip(found, on_gpu, strict=True)]
     layout = StepLayout(
         names=tuple(graph.ops),
         devices=devices,
         outputs=[*map(range, ends, ends[1:])],
-        temporary_bytes=[
-            cost.temporary_bytes_on(gpu=gpu) for cost, gpu in zip(found, on_gpu, strict=True)
-        ],
-        temporary_chunks={
-            number: cost.temporary_chunks
-            for number, cost in enumerate(found)
-            if cost.temporary_chunks
-        },
-        later_chunks={
-            number: cost.gpu_temporary_chunks
-            for number, (cost, gpu) in enumerate(zip(found, on_gpu, strict=True))
-            if gpu and cost.gpu_temporary_chunks
-        },
-        temporary_samples={
-            number: cost.temporary_samples
-            for number, cost in enumerate(found)
-            if cost.temporary_samples
-        },
+        temporary_bytes=[cost.temporary_bytes_on(gpu=gpu) for cost, gpu in ran],
+        temporary_chunks=_some(cost.temporary_chunks for cost in found),
+        later_chunks=_some(cost.gpu_temporary_chunks if gpu else () for cost, gpu in ran),
+        temporary_samples=_some(cost.temporary_samples for cost in found),
         replaced=frozenset(
             number
-            for number, (op, cost, gpu) in enumerate(
-                zip(graph.ops.values(), found, on_gpu, strict=True)
-            )
-            if gpu and cost.gpu_temporary_chunks and replaces_output(op.info, cost)
+            for number, (info, (cost, gpu)) in enumerate(zip(graph.infos, ran, strict=True))
+            if gpu and cost.gpu_temporary_chunks and replaces_output(info, cost)
         ),
-        workspace_bytes={
-            number: cost.workspace_bytes
-            for number, (cost, gpu) in enumerate(zip(found, on_gpu, strict=True))
-            if gpu and cost.workspace_bytes
-        },
+        workspace_bytes=_some(cost.workspace_bytes if gpu else 0 for cost, gpu in ran),
         tuned={
             number: ((device, id(op.info)), cost.tuned_bytes)
             for number, (op, cost, device, gpu) in enumerate(
@@ -230,6 +213,11 @@ def lay_out_step(
     layout.idle = _find_idle(layout, graph)
     layout.lasting = tuple(chain.from_iterable(compress(layout.outputs, layout.idle)))
     return layout
+
+
+def _some(values: Iterable[T]) -> dict[int, T]:
+    """The values that are not empty or zero, by number."""
+    return {number: value for number, value in enumerate(values) if value}
 
 
 def _add_readers(
