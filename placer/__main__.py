@@ -19,7 +19,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from placer.errors import PlacerError
+from placer.errors import PlacerError, missing_tensorflow
 from placer.files import NO_SPACE
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = error.filename or "the output"
         return _fail(f"cannot write {where}: {error.strerror}; free space, or write elsewhere", 1)
     except Exception as error:  # the last resort: one line, and the traceback when asked for
+        if missing := missing_tensorflow(error):
+            return _fail(str(missing), missing.exit_code)
         return _fail_unexpectedly(error, arguments)
     return 0
 

@@ -22,6 +22,18 @@ class UsageError(PlacerError):
     exit_code = 2
 
 
+TENSORFLOW_MISSING = (
+    "TensorFlow is not installed: pip install 'graph-placer[tensorflow]', or 'graph-placer[cpu]' "
+    "for the package that uses no GPU"
+)
+
+
+def missing_tensorflow(error: Exception) -> UsageError | None:
+    """The error to tell a person if ``error`` says that there is no TensorFlow to import."""
+    missing = isinstance(error, ModuleNotFoundError) and error.name == "tensorflow"
+    return UsageError(TENSORFLOW_MISSING) if missing else None
+
+
 def unknown_option(name: str, known: Collection[str]) -> UsageError:
     """The error for a keyword argument that is none of the ``known``, with the nearest of them."""
     near = get_close_matches(name, known, n=3, cutoff=0.5)

@@ -298,7 +298,9 @@ def _answer(task: str, request: Any, tell: Tell) -> tuple[str, object]:
         return "error", (type(error).__name__, str(error))
     except MemoryError:
         raise
-    except Exception:  # a fault of ours: told in full by the caller, not hidden
+    except Exception as error:  # a fault of ours: told in full by the caller, not hidden
+        if missing := errors.missing_tensorflow(error):
+            return "error", (type(missing).__name__, str(missing))
         message = f"{task} failed unexpectedly:\n{traceback.format_exc()}"
         return "error", (PlacerError.__name__, message)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.commands import options
 from placer.commands.terminal import progress, style
-from placer.errors import UsageError
+from placer.errors import TENSORFLOW_MISSING, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FILES = {"MODEL", "PLAN", "FILE", "COSTS", "PROBLEM", "A", "B", "OUT", "DIR", "cluster.toml"}
 """Metavars of options and arguments whose value is a file or folder."""
 
-_PACKAGES = ("tensorflow", "keras", "ortools", "numpy", "numba", "networkx", "nvidia-ml-py")
+_PACKAGES = ("keras", "ortools", "numpy", "numba", "networkx", "nvidia-ml-py")
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -47,22 +47,25 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(arguments: argparse.Namespace) -> None:
     """Looks around and prints what there is."""
-    from placer.application.devices.local_devices import find_local_devices
+    from placer.application.devices.local_devices import LocalDevices, find_local_devices
     from placer.rendering.text.layout import Facts, Title, to_text
 
     with progress("asking TensorFlow", arguments):
-        local = find_local_devices()
+        try:
+            local = find_local_devices()
+        except ModuleNotFoundError:
+            local = LocalDevices(tensorflow_version="not installed")
     missing = list(_missing(local)) or [("-", "everything works here")]
     blocks: list[RenderableType] = [
         Title("placer doctor", ""),
-        Facts("Versions", list(_versions())),
+        Facts("Versions", list(_versions(local))),
         Facts("Machine", list(_machine(local))),
         Facts("Will not work here", missing),
     ]
     sys.stdout.write(to_text(blocks, **style()))
 
 
-def _versions() -> Iterator[tuple[str, str]]:
+def _versions(local: LocalDevices) -> Iterator[tuple[str, str]]:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -70,6 +73,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
     yield "placer", __version__
     yield "python", f"{platform.python_version()} on {platform.platform()}"
+    yield "tensorflow", local.tensorflow_version
     for name in _PACKAGES:
         try:
             yield name, version(name)
@@ -104,6 +108,9 @@ def _missing(local: LocalDevices) -> Iterator[tuple[str, str]]:
     """Yields what will not work, and why and how it would."""
     from placer.simulation.building import build_libraries
 
+    if not local.physical:
+        yield "models", TENSORFLOW_MISSING
+        return
     gpus = [device for device in local.physical if device.type != "CPU"]
     if not gpus:
         yield "run on GPUs", "TensorFlow finds none: placed programs run on CPU devices"

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from placer.errors import PlacerError, UsageError
+from placer.errors import TENSORFLOW_MISSING, PlacerError, UsageError
 from placer.files import cache_folder, replaced
 
 SOURCES = Path(__file__).parent / "sources"
@@ -185,7 +185,7 @@ def find_tensorflow() -> InstalledTensorFlow:
     """
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.submodule_search_locations:
-        raise UsageError("TensorFlow is not installed here: pip install tensorflow")
+        raise UsageError(TENSORFLOW_MISSING)
     folder = Path(next(iter(spec.submodule_search_locations)))
     try:
         info = (folder / "python" / "platform" / "build_info.py").read_text()

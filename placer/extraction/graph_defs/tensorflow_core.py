@@ -64,7 +64,7 @@ def allow_parts(then: Callable[[], None] = lambda: None) -> None:
         return
     specification = importlib.util.find_spec(PACKAGE)
     if specification is None:
-        raise ModuleNotFoundError(f"No module named {PACKAGE!r}")
+        raise ModuleNotFoundError(f"No module named {PACKAGE!r}", name=PACKAGE)
     sys.modules[PACKAGE] = importlib.util.module_from_spec(specification)
     _waiting.append(then)
 
