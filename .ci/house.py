@@ -7,7 +7,9 @@ read from their syntax trees.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,14 +17,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("placer", "cost_models")
-MOST_FILE_LINES = 350
-MOST_FUNCTION_LINES = 60
-MOST_ATTRIBUTES = 11
-MOST_PARAMETERS = 7
+LIMITS = {"files": 350, "functions": 60, "classes": 11, "parameters": 7}
+"""Lines, lines, attributes and parameters, at most; ``reasons.toml`` has what is over them."""
+
+REASONS = Path(__file__).parent / "reasons.toml"
+RECORD_FIELDS = LIMITS["classes"]
 ROW_BASES = {"NamedTuple", "TypedDict"}
 ODD_BEGINNINGS = ("What", "Of", "That of")
-SHOWN = 12
+SHOWN = 20
 """Rows listed under each count; the others are counted."""
+
+TITLES = {
+    "files": "files over {} lines",
+    "functions": "functions over {} lines",
+    "classes": "classes of more than {} attributes",
+    "parameters": "functions of more than {} parameters",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +41,11 @@ class Found:
 
     size: int
     place: str
+
+    @property
+    def name(self) -> str:
+        """The place without its line, as ``reasons.toml`` names it."""
+        return re.sub(r":\d+", "", self.place)
 
     def __str__(self) -> str:
         return f"{self.size:>7,}  {self.place}"
@@ -164,13 +179,23 @@ def measure(root: Path = ROOT) -> House:
     return house
 
 
-def show(title: str, found: list[Found], limit: int = 0) -> None:
-    """Prints how many are above ``limit``, and the largest of them."""
-    above = sorted((each for each in found if each.size > limit), key=lambda each: -each.size)
-    print(f"\n{len(above):,} {title}")
-    if limit:
-        for each in above[:SHOWN]:
-            print(each)
+def over(house: House, kind: str) -> list[Found]:
+    """What is over the limit of a kind, the largest first."""
+    found: list[Found] = getattr(house, kind)
+    return sorted((each for each in found if each.size > LIMITS[kind]), key=lambda each: -each.size)
+
+
+def reasons() -> dict[str, dict[str, str]]:
+    """By kind and name, why something may be over the limit."""
+    return tomllib.loads(REASONS.read_text())
+
+
+def show(title: str, found: list[Found], why: dict[str, str] | None = None) -> None:
+    """Prints how many there are, and with ``why`` the largest, each with its reason."""
+    print(f"\n{len(found):,} {title}")
+    if why is not None:
+        for each in found[:SHOWN]:
+            print(f"{each}: {why.get(each.name, 'NO REASON')}")
 
 
 def main() -> None:
@@ -179,17 +204,11 @@ def main() -> None:
     print(f"{sum(house.room_lines.values()):,} lines of product in {len(house.files):,} files")
     for room, lines in house.room_lines.most_common():
         print(f"{lines:>7,}  {room}")
-    show(f"files over {MOST_FILE_LINES} lines", house.files, MOST_FILE_LINES)
-    show(f"functions over {MOST_FUNCTION_LINES} lines", house.functions, MOST_FUNCTION_LINES)
-    show(f"classes of {MOST_ATTRIBUTES + 1} attributes or more", house.classes, MOST_ATTRIBUTES)
-    show(
-        f"frozen records, NamedTuples and TypedDicts of {MOST_ATTRIBUTES + 1} fields or more",
-        house.records,
-        MOST_ATTRIBUTES,
-    )
-    show(
-        f"functions of {MOST_PARAMETERS + 1} parameters or more", house.parameters, MOST_PARAMETERS
-    )
+    why = reasons()
+    for kind, title in TITLES.items():
+        show(title.format(LIMITS[kind]), over(house, kind), why[kind])
+    large = [each for each in house.records if each.size > RECORD_FIELDS]
+    show(f"frozen records, NamedTuples and TypedDicts of more than {RECORD_FIELDS} fields", large)
     show("numeric constants (module level, and fields with a number)", house.constants)
     beginnings = ", ".join(f'"{word} ..."' for word in ODD_BEGINNINGS)
     show(f"docstrings that begin with {beginnings}", house.docstrings)
