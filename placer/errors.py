@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,22 @@ class UsageError(PlacerError):
     """The request itself is wrong: an option, a device, a pin, a file that would be overwritten."""
 
     exit_code = 2
+
+
+SHOWN = 5
+"""Names in a message; of the others it says how many there are."""
+
+
+def some(names: Iterable[object], separator: str = ", ") -> str:
+    """The first of ``names`` for a message.
+
+    >>> some("abcdefg"), some(["a", "b"], "; ")
+    ('a, b, c, d, e and 2 more', 'a; b')
+    """
+    texts = [*map(str, names)]
+    left = len(texts) - SHOWN
+    comma = "" if separator == ", " else ";"
+    return separator.join(texts[:SHOWN]) + (f"{comma} and {left:,} more" if left > 0 else "")
 
 
 TENSORFLOW_MISSING = (

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import is_known
-from placer.errors import ShapeError
+from placer.errors import ShapeError, some
 from placer.extraction.building import GraphBuilder
 from placer.extraction.extraction import Extraction
 from placer.extraction.files.sources import file_hash, model_file
@@ -28,9 +28,6 @@ from placer.graph.order import is_back_edge
 from placer.graph.program_source import Bindings, ModelSource, Warning_
 from placer.graph.stored_variables import NOTHING_STORED
 from placer.graph.tensor_names import op_of
-
-_SHOWN = 3
-"""Ops that a warning names."""
 
 UNBOUND_BATCH = "unbound_batch"
 """The code of a batch size that binds nothing."""
@@ -164,11 +161,9 @@ def _infer(
         message = f"TensorFlow refuses {len(found.refused)} ops, the first {first!r}: {reason}"
         warnings.append(("refused_op", message, tuple(found.refused)))
     if found.data_dependent:
-        shown = ", ".join(found.data_dependent[:_SHOWN])
-        more = "" if len(found.data_dependent) <= _SHOWN else ", ..."
         message = (
             f"the sizes of {len(found.data_dependent)} ops depend on data and are taken at their "
-            f"largest; --shape NAME=4x10 on such an op sets them: {shown}{more}"
+            f"largest; --shape NAME=4x10 on such an op sets them: {some(found.data_dependent)}"
         )
         warnings.append(("data_dependent_shape", message, found.data_dependent))
     return found, warnings

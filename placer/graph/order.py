@@ -3,11 +3,9 @@
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
-from placer.errors import ModelError
+from placer.errors import SHOWN, ModelError
 from placer.graph.op_graph import Op
 from placer.graph.op_types import MERGES, NEXT_ITERATIONS
-
-_MOST_OPS_SHOWN = 6
 
 
 def is_back_edge(producer_type: str, consumer_type: str) -> bool:
@@ -98,8 +96,8 @@ def sort_topologically(before: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
                 heapq.heappush(ready, place[consumer])
     if len(order) < len(before):
         cycle = _find_cycle({name: names for name, names in before.items() if waiting[name]})
-        if len(cycle) > _MOST_OPS_SHOWN:
-            cycle[_MOST_OPS_SHOWN - 1 : -1] = [f"... ({len(cycle) - 1:,} ops)"]
+        if len(cycle) > SHOWN + 1:
+            cycle[SHOWN:-1] = [f"... ({len(cycle) - 1:,} ops)"]
         raise ModelError(
             f"the graph has a cycle that is not a v1 loop: {' -> '.join(cycle)}; "
             "break it, or export the graph again"

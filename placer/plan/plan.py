@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from placer.errors import InfeasibleError, UsageError
+from placer.errors import InfeasibleError, UsageError, some
 from placer.files import rebased, write_text
 from placer.graph.program_source import Bindings, ModelSource
 from placer.graph.rewriting import NO_REWRITING, Rewriting
@@ -250,7 +250,7 @@ class Plan(Page):
         if missing:
             raise UsageError(
                 f"the placement lacks {len(missing):,} of the {len(known):,} ops of "
-                f"the model, the first ones {', '.join(missing[:3])}; was it made for another "
+                f"the model, the first ones {some(missing)}; was it made for another "
                 "model or signature?"
             )
 

@@ -13,7 +13,7 @@ from typing import Any
 from cost_models.device_names import canonical, merge
 from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import gpu_dtypes, has_kernel
-from placer.errors import VerificationError
+from placer.errors import VerificationError, some
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.tensor_types import input_types
@@ -23,7 +23,6 @@ from placer.graph.tensor_names import data_inputs, op_of
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanWarning
 
-SHOWN = 5
 HARMLESS = frozenset(
     {"", "fed", "inside_control_flow", "fused", "replicated", "removed_by_optimiser"}
 )
@@ -111,12 +110,9 @@ def refuse_moves(moves: Iterable[Move], when: str) -> None:
     """Raises :class:`VerificationError` naming the first of ``moves``, if there are any."""
     moves = tuple(moves)
     if moves:
-        more = f"; and {len(moves) - SHOWN} more" if len(moves) > SHOWN else ""
         raise VerificationError(
             f"TensorFlow {when} {len(moves):,} ops off the device they ask for: "
-            + "; ".join(map(str, moves[:SHOWN]))
-            + more
-            + ". Pin them where they can run, or allow it with --fallback soft"
+            f"{some(moves, '; ')}. Pin them where they can run, or allow it with --fallback soft"
         )
 
 

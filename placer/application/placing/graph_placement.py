@@ -9,7 +9,7 @@ from typing import Any
 from cost_models.device_names import full_name
 from placer.application.placing.class_hints import release_hints
 from placer.application.placing.control_flow_placement import BodyPlacer, input_anchors
-from placer.errors import UsageError
+from placer.errors import UsageError, some
 from placer.extraction.graph_defs.added_control import add_control, added_control
 from placer.extraction.graph_defs.fingerprint import fingerprint_of
 from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS
@@ -39,7 +39,7 @@ def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str
         raise UsageError(
             f"the placement lacks {len(missing):,} of the "
             f"{len(program.graph_def.node):,} ops of the model, the first ones "
-            f"{', '.join(missing[:3])}; was it made for another model or signature?"
+            f"{some(missing)}; was it made for another model or signature?"
         )
     return {node.name: full_name(placement[node.name]) for node in program.graph_def.node}
 
@@ -245,9 +245,6 @@ def write_graph_def(graph_def: Any, out: str | os.PathLike[str], *, force: bool 
         file.write_bytes(content)
 
 
-_SHOWN = 5
-
-
 def describe_mismatch(program: FlatProgram, plan: Any) -> str:
     """Returns how ``program`` differs from the plan's program, most significant first."""
     return "; ".join(_differences(program, plan)) + f"; {_advice(program, plan)}"
@@ -294,8 +291,7 @@ def _names_update(name: str) -> bool:
 
 
 def _counted(keys: list[str]) -> str:
-    shown = ", ".join(keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
-    return f"{len(keys)} inputs ({shown})" if len(keys) != 1 else f"1 input ({shown})"
+    return f"{len(keys)} input{'' if len(keys) == 1 else 's'} ({some(keys)})"
 
 
 def _advice(program: FlatProgram, plan: Any) -> str:

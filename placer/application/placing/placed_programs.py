@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from placer.application.devices.device_mapping import rehearsal_mapping, running_mapping
-from placer.application.placing.fallback import SHOWN, Move, foresee_moves, refuse_moves
+from placer.application.placing.fallback import Move, foresee_moves, refuse_moves
 from placer.application.placing.graph_placement import (
     map_graph_devices,
     place_graph_def,
@@ -23,7 +23,7 @@ from placer.application.placing.saved_model import (
     write_placed_saved_model,
     write_saved_model,
 )
-from placer.errors import ModelError, UsageError
+from placer.errors import SHOWN, ModelError, UsageError
 from placer.extraction.division.dividing import planned
 from placer.extraction.extraction import choice_of
 from placer.extraction.files.model_paths import require_own_files, require_own_paths

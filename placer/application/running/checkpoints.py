@@ -12,11 +12,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from placer.errors import ModelError, UsageError
+from placer.errors import ModelError, UsageError, some
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 VALUE = "VARIABLE_VALUE"
-SHOWN = 3
 
 Variables = dict[str, Any]
 """Variables of TensorFlow or Keras, by key or path."""
@@ -76,13 +75,13 @@ def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> dict[str,
     else:
         raise UsageError(
             f"{prefix!r} is a checkpoint of names, not of objects: give the variables as a mapping "
-            f"of the names {', '.join(sorted(shapes)[:3])}, ..."
+            f"of the names {some(sorted(shapes))}"
         )
     found = {id(_tensorflow_variable(variable)) for variable in keys.values()}
     missing = sorted(name for name, v in wanted.items() if id(_tensorflow_variable(v)) not in found)
     if (missing or extra) and not partial:
-        misfits = [f"no value for {_listed(missing)}"] if missing else []
-        misfits += [f"values for {_listed(extra)}, which the model lacks"] if extra else []
+        misfits = [f"no value for {some(missing)}"] if missing else []
+        misfits += [f"values for {some(extra)}, which the model lacks"] if extra else []
         raise ModelError(
             f"the checkpoint {prefix!r} does not fit the model: it has {' and '.join(misfits)}; "
             f"nothing was loaded "
@@ -92,11 +91,6 @@ def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> dict[str,
         key: _checked(key, _tensorflow_variable(variable), shapes[key], dtypes[key])
         for key, variable in keys.items()
     }
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 def _checked(key: str, variable: Any, shape: list[int], dtype: Any) -> tuple[Any, int]:

@@ -30,7 +30,7 @@ from placer.application.running.op_effects import (
     STREAMS,
     TARGET_ATTRIBUTES,
 )
-from placer.errors import ModelError
+from placer.errors import ModelError, some
 from placer.extraction.files.model_paths import (
     ALLOW_UNSAFE,
     are_inside,
@@ -42,8 +42,6 @@ from placer.extraction.graph_defs.protobufs import dtype_number, functions_by_na
 from placer.extraction.graph_defs.pure_ops import PURE_OPS
 from placer.graph.op_types import BRANCHES, CALLS
 from placer.graph.tensor_names import data_inputs, full_tensor, op_of, source_of
-
-_SHOWN = 3
 
 Names = frozenset[str]
 """Names of files; those that the caller gives are not among them."""
@@ -80,10 +78,8 @@ def require_harmless(graph_def: Any, starts: Iterable[Start], folder: str | Path
         reached.update(reach.reached)
     if found:
         rows = [f"{where} {does}" for where, does in found.items()]
-        more = f"; and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
         raise ModelError(
-            f"the model does more than compute when it runs: {'; '.join(rows[:_SHOWN])}{more}; "
-            f"{ALLOW_UNSAFE}"
+            f"the model does more than compute when it runs: {some(rows, '; ')}; {ALLOW_UNSAFE}"
         )
     return reached
 

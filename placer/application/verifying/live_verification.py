@@ -57,7 +57,7 @@ from placer.application.verifying.verification_process import (
     with_seed_note,
 )
 from placer.application.verifying.verification_result import Verification
-from placer.errors import PlacerError, UsageError
+from placer.errors import PlacerError, UsageError, some
 from placer.extraction.division.dividing import planned
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.loading import load_program
@@ -132,7 +132,7 @@ def _runs_here(mapping: DeviceMapping, stuck: Sequence[str], options: RunOptions
         if stuck:
             raise UsageError(
                 f"the function uses {len(stuck)} resources besides variables "
-                f"({', '.join(stuck[:3])}), which cannot be rebuilt in another process; and here: "
+                f"({some(stuck)}), which cannot be rebuilt in another process; and here: "
                 f"{error}"
             ) from error
         return False

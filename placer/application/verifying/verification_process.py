@@ -23,7 +23,7 @@ from placer.application.running.program_runs import (
     run_session,
 )
 from placer.application.running.run_starts import check_program
-from placer.errors import ModelError, PlacerError, VerificationError
+from placer.errors import ModelError, PlacerError, VerificationError, some
 from placer.processes import Ending, Tell, run_task
 
 _UNPLACED_RAN = "the unplaced program ran, the placed one runs"
@@ -67,7 +67,7 @@ def _too_slow(unplaced_ended: bool, time_limit_seconds: float, waits: Sequence[s
     wait for what others give."""
     reason = "it is slow, or waits for what never comes"
     if waits:
-        reason += f" (at {', '.join(waits[:3])})"
+        reason += f" (at {some(waits)})"
     if unplaced_ended:
         return VerificationError(
             f"the model ran without the placement, but with it both runs together did not end "

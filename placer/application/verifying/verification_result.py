@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TypedDict
 
 from placer.application.placing.fallback import HARMLESS, Move
-from placer.errors import VerificationError
+from placer.errors import VerificationError, some
 from placer.plan.results import Summarised
 from placer.plan.rows import GateVerdict
 
@@ -265,11 +265,9 @@ class Verification(Summarised):
     def raise_for_mismatch(self) -> Verification:
         """Itself, or :class:`VerificationError` naming the first unexplained differences."""
         if self.mismatches:
-            shown = "; ".join(self.mismatches[:5])
-            more = len(self.mismatches) - 5
             raise VerificationError(
-                f"{len(self.mismatches)} unexplained differences between plan and run: {shown}"
-                + (f"; and {more} more" if more > 0 else "")
+                f"{len(self.mismatches)} unexplained differences between plan and run: "
+                + some(self.mismatches, "; ")
             )
         return self
 

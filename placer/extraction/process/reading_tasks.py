@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from placer.errors import ModelError
+from placer.errors import ModelError, some
 from placer.extraction.divisibility.divisibility import require_divisible, with_inputs
 from placer.extraction.division.dividing import divided
 from placer.extraction.extraction import Extraction
@@ -124,7 +124,7 @@ def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, Tens
     return (divided(program, division) if program is whole else program), captures
 
 
-_MOST_REASONS, _MOST_CHARACTERS = 3, 300
+_MOST_CHARACTERS = 300
 
 _INNER = "Exception encountered:"
 """Comes before the reason in what Keras says of a layer, after all of its configuration."""
@@ -137,10 +137,9 @@ def require_safe(path: Path) -> None:
     found += [] if found else foreign_files(path)
     if not found:
         return
-    more = f" and {len(found) - _MOST_REASONS} more" if len(found) > _MOST_REASONS else ""
     raise ModelError(
         f"{str(path)!r} would run code of its own or read other files when it is loaded: "
-        f"{'; '.join(found[:_MOST_REASONS])}{more}; {ALLOW_UNSAFE}"
+        f"{some(found, '; ')}; {ALLOW_UNSAFE}"
     )
 
 

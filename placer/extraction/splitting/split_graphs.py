@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cost_models.tensor_size import element_bytes
-from placer.errors import ModelError, UsageError
+from placer.errors import ModelError, UsageError, some
 from placer.extraction.graph_defs.protobufs import copied, dtype_name, functions_by_name, shape_of
 from placer.extraction.splitting.parts import Table
 from placer.extraction.splitting.split_nodes import (
@@ -31,7 +31,7 @@ def find_tables(graph_def: Any, counts: Mapping[str, int]) -> dict[str, Table]:
     tables = {}
     for name, count in counts.items():
         if name not in variables:
-            known = ", ".join(sorted(variables)[:5]) or "none"
+            known = some(sorted(variables)) or "none"
             raise UsageError(f"there is no variable {name!r} to split; the model has {known}")
         shape = shape_of(variables[name].attr["shape"].shape)
         if shape is None or None in shape:
