@@ -28,7 +28,7 @@ class BoundVariables:
         self.model, self.plan = model, plan
         self.copies: dict[Any, Any] = {}
         self.replicas = Replicas()
-        self._mapping = mapping
+        self.mapping = mapping
         self._moved = MovedVariables()
         self._copied: list[tuple[Any, Any]] = []  # of handles without a variable to move
         self._optimizer: Any = None
@@ -45,7 +45,7 @@ class BoundVariables:
         for variable in variables:
             device = self._planned_device(variable.path)
             if device is not None:
-                self._settle(variable._value, self._mapping.stand_in(device))
+                self._settle(variable._value, self.mapping.stand_in(device))
         if lacks_slots:
             self._make_slots(homes)
         self._moved.drop_functions()
@@ -80,7 +80,7 @@ class BoundVariables:
         """Builds the optimizer, each slot where the plan has it; one that it does not know, and
         that is of no weight, is at home, where Keras makes it."""
         planned = {
-            name: self._mapping.stand_in(device)
+            name: self.mapping.stand_in(device)
             for name in homes
             if (device := self._planned_device(name)) is not None
         }
@@ -96,7 +96,7 @@ class BoundVariables:
         """Gives the variables of other replicas the values of the model's, on their devices."""
         for variable, replica in getattr(method, "replicas", ()):
             device = self.plan.variables.get(op_of(replica.name), HOST)
-            copy = copy_variable(variable._value, self._mapping.stand_in(device))
+            copy = copy_variable(variable._value, self.mapping.stand_in(device))
             self.copies[id(replica.handle)] = copy
             self.replicas.add(variable._value, copy)
 
@@ -117,7 +117,7 @@ class BoundVariables:
         for variable in program.variables:
             own = owned.get(id(program.captures.get(variable.handle)))
             if own is not None and id(own.handle) not in self.copies:
-                device = self._mapping.stand_in(placement[variable.handle])
+                device = self.mapping.stand_in(placement[variable.handle])
                 found = found or own.device != device
                 self._settle(own, device)
         if found:
@@ -134,7 +134,7 @@ class BoundVariables:
             if variable.handle in replicas:
                 held[variable.handle] = self.plan.variables.get(variable.name, HOST)
             elif found is not None and id(found.handle) in in_place:
-                held[variable.handle] = self._mapping.planned(found.device)
+                held[variable.handle] = self.mapping.planned(found.device)
             else:
                 held[variable.handle] = self.plan.variables.get(variable.name, HOST)
         return held

@@ -42,9 +42,6 @@ from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
 
-_MOST_UNKNOWN = 0.3
-"""The share of a step's ops that a plan may miss and still be adapted to it."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundStep:
@@ -54,7 +51,8 @@ class BoundStep:
     examples runs undivided.  ``check`` sees the model and the first batch of each kind before it is
     trained, and raises where parts are not what the whole is; where it ``is_proved``, only batches
     that the plan is not of are checked.  Where the batches are not quite
-    those that the plan was made for (``adapts``), what it does not know runs beside what it reads.
+    those that the plan was made for (``adapts``), ops that it does not know run beside what they
+    read, if they are no larger a share than ``most_unknown``.
     """
 
     name: str = "train_step"
@@ -63,6 +61,7 @@ class BoundStep:
     check: Callable[[Any, Any], None] | None = None
     is_proved: bool = False
     adapts: bool = False
+    most_unknown: float = 0.3
 
 
 def bind_model(
@@ -160,7 +159,7 @@ def _without_compilation(model: Any) -> bool:
 class BoundModel:
     """A model while it is bound: its ``plan``, and the ``functions`` it ran so far, by the name
     of the step (``train_step``, ``test_step``, ``predict_step``).  ``runners`` are what Keras calls
-    meanwhile, by the name of its attribute, ``replicas`` the variables of other replicas."""
+    meanwhile, by the name of its attribute."""
 
     def __init__(
         self, model: Any, plan: Plan, mapping: DeviceMapping, *, strict: bool, step: BoundStep
@@ -171,13 +170,10 @@ class BoundModel:
         self._method = step.method(model) if step.method else None
         self.functions: dict[str, PlacedFunction] = {}
         self._strict = strict
-        self._mapping = mapping
         self._variables = BoundVariables(model, plan, mapping)
         self._known: dict[Any, PlacedFunction] = {}
         self._largest_batch = 0
-        self.replicas = self._variables.replicas
         self._are_old = False  # the replicas, since a step of another kind updated variables
-        self._most_unknown = _MOST_UNKNOWN
         self.runners = {
             "train_function": self._runner("train_step"),
             "test_function": self._runner("test_step"),
@@ -197,7 +193,7 @@ class BoundModel:
         self._variables.release()
         self._known.clear()
         self.functions.clear()
-        self.step, self._most_unknown = replace(self.step, adapts=True), 1.0
+        self.step = replace(self.step, adapts=True, most_unknown=1.0)
         self._method = self.step.method(self.model) if self.step.method else None
         self.start()
 
@@ -261,7 +257,7 @@ class BoundModel:
             function,
             program,
             plan,
-            mapping=self._mapping,
+            mapping=self._variables.mapping,
             strict=self._strict,
             copies=self._variables.copies,
         )
@@ -297,7 +293,7 @@ class BoundModel:
             return False
         ops = {node.name for node in program.graph_def.node}
         missing = len(ops - self.plan.placement.keys())
-        if missing > self._most_unknown * len(ops):
+        if missing > self.step.most_unknown * len(ops):
             return False  # another program; what differs is said where it is refused
         if self.plan.control_edges or self.plan.rewriting:
             return False  # what keeps memory low is about the planned ops
@@ -326,7 +322,7 @@ class BoundModel:
                     outputs = function(fitted(function, data))
                 count_step(self.model, step)
                 if step == self.step.name and self._runs_whole(data):
-                    self.replicas.spread()
+                    self._variables.replicas.spread()
                 elif step == "train_step" != self.step.name:
                     self._are_old = True
             return outputs
@@ -335,7 +331,7 @@ class BoundModel:
 
     def _predict(self, batches: Any) -> Any:
         if self._are_old:
-            self.replicas.spread()
+            self._variables.replicas.spread()
             self._are_old = False
         if is_keras_two(self.model):  # gives an iterator
             batches = list(islice(batches, int(self.model.steps_per_execution)))

@@ -66,25 +66,23 @@ def verify(
 ) -> Verification:
     """One run of ``source``, compared with ``plan`` and with the unplaced program.
 
-    ``source`` is a path (SavedModel folder, GraphDef, Keras file), a GraphDef, a ``tf.Graph``, what
-    :func:`placer.apply` gave, or a ``tf.function``, ConcreteFunction or Keras model.  If it
-    carries no placement the plan is applied for this run; without a plan, what ran is compared
-    with the device strings in the graph.  ``inputs`` are arrays by input name, or in order,
-    made up where missing (``seed``), of the plan's batch size.  A program out of a file may only
-    compute and read what is in its folder, unless ``allow_unsafe``; links that lead out of that are
-    refused unless ``follow_links``.  Where the devices are absent the
-    run is a rehearsal on logical CPU devices, unless ``on_hardware``.  ``strict`` switches
-    TensorFlow's soft placement off; ``optimised`` leaves its graph optimisation on.  ``cluster``
-    (a ``cluster.toml`` with ``[[task]]`` tables, or addresses by job) runs the placed program on
-    the servers there.  ``memory`` also loads the placed program and runs ten steps on simulated
-    GPUs limited to the plan's caps; of a live program its flat graph.  ``choice`` are ``tag_set``,
-    ``signature`` and ``outputs``.  Variables have their old values afterwards.
+    ``source`` is the path of a model, a GraphDef, a ``tf.Graph``, what :func:`placer.apply` gave,
+    or a ``tf.function``, ConcreteFunction or Keras model.  If it carries no placement the plan is
+    applied for this run; without a plan, what ran is compared with the device strings in the graph.
+    ``inputs`` are arrays by input name, or in order, made up where missing (``seed``), of the
+    plan's batch size.  A program out of a file may only compute and read what is in its folder,
+    unless ``allow_unsafe``; links that lead out of that are refused unless ``follow_links``.  Where
+    the devices are absent the run is a rehearsal on logical CPU devices, unless ``on_hardware``.
+    ``strict`` switches TensorFlow's soft placement off; ``optimised`` leaves its graph optimisation
+    on.  ``cluster`` (a ``cluster.toml`` with ``[[task]]`` tables, or addresses by job) runs the
+    placed program on the servers there.  ``memory`` also loads the placed program and runs ten
+    steps on simulated GPUs limited to the plan's caps; of a live program its flat graph.
+    ``choice`` are ``tag_set``, ``signature`` and ``outputs``.  Variables keep their values.
 
     Raises :class:`UsageError` for a plan of another model, with ``memory`` where GPUs cannot be
     simulated (it says what is missing) and, with ``on_hardware``, for absent devices;
     :class:`ModelError` if the model does not even run unplaced, or does what it may not;
-    :class:`VerificationError` if it runs unplaced but not placed, or with ``strict`` if an op ran
-    elsewhere than it was asked to.
+    :class:`VerificationError` if it runs unplaced but not placed, or, ``strict``, if an op moved.
     """
     options = RunOptions(
         on_hardware=on_hardware,

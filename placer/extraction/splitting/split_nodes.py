@@ -9,7 +9,7 @@ The first part is not clipped below, the last not above: an id that the whole re
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from placer.errors import ModelError
@@ -62,7 +62,6 @@ class ScopeSplitter:
             for slot, text in enumerate(data_inputs(node.input)):
                 self.readers.setdefault(self.tensor(text), []).append((node, slot))
         self.found = {self.tensor(text): parts for text, parts in handles.items()}
-        self.queue = list(self.found)
         self.spread: set[str] = set()
         self.keys: dict[str, Table] = {}
         self.groups: dict[str, list[Any]] = {}
@@ -73,9 +72,11 @@ class ScopeSplitter:
 
         Raises :class:`ModelError` for what cannot be split.
         """
-        for tensor in self.queue:  # grows meanwhile
+        queue = list(self.found)
+        for tensor in queue:  # grows meanwhile
             for node, slot in self.readers.get(tensor, ()):
                 self._split_reader(node, slot, *self.found[tensor])
+            queue += islice(self.found, len(queue), None)
         for name in sorted(self.spread):
             self._spread(self.by_name[name])
         self._rebuild()
@@ -234,7 +235,6 @@ class ScopeSplitter:
         ]
         tensor = self.tensor(self.output(node))
         self.found[tensor] = table, [self.output(copy) for copy in copies]
-        self.queue.append(tensor)
         self._wait_for(group, node, copies)
 
     def side_effect(self, node: Any, table: Table, parts: list[str]) -> None:

@@ -74,7 +74,7 @@ class _Mending:
         is_late: Callable[[], bool],
         most_bytes: float,
     ) -> None:
-        self.peaks, self.judge, self.most_bytes = peaks, judge, most_bytes
+        self.peaks, self.judge = peaks, judge
         self.begun = self.best = np.array(device_of_unit, np.int64)
         self.above = math.inf
         caps = [*peaks.capacity]
@@ -121,7 +121,7 @@ class _Mending:
     def slide(self) -> None:
         """All borders along the depth, where that sends hardly more and no device has what was
         above its cap."""
-        most = min(self.most_bytes, SCHEDULE.as_cheap * self.peaks.value(self.begun.tolist()))
+        most = min(self.moves.most_bytes, SCHEDULE.as_cheap * self.peaks.value(self.begun.tolist()))
         for moved in slides(self.peaks, self.begun, self.is_late):
             if self.is_late():
                 return

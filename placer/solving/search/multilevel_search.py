@@ -85,7 +85,6 @@ class MultilevelSearch(ABC, Generic[Data]):
         self.champions: list[Found] = []
         self.idle_cycles = 0
         self.stale_cycles = 0
-        self.restarts = 0
         self.finest = Level(arrays, self.data_of(None))
         for hint in hints:
             self.keep(self.judge(self.finest, np.array(hint, np.int64)))
@@ -154,8 +153,7 @@ class MultilevelSearch(ABC, Generic[Data]):
             self.champions += self.population[:1]
             self.population = []
             self.stale_cycles = 0
-            self.restarts += 1
-            if self.restarts % _GENERATIONS == 0:
+            if len(self.champions) >= _GENERATIONS:
                 champions, self.champions = self.champions, []
                 for champion in champions:
                     self._insert(champion)

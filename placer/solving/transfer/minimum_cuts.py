@@ -25,6 +25,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,15 @@ _MOST_SCALE_BITS = 16
 _CLOSE = 1e-9
 _ROUNDING = 1e-12
 """Relative; more than what a few products of floating-point numbers lose."""
+
+
+class _Arcs(NamedTuple):
+    """The arcs of the nets of a problem between ``node_count`` nodes."""
+
+    tails: Ints
+    heads: Ints
+    bytes: Ints
+    node_count: int
 
 
 class CutNetwork:
@@ -71,9 +81,9 @@ class CutNetwork:
         self.most_price = self.scale * (total + 1)
         costs = np.array(problem.cost, np.int64).reshape(count, 2)
         self.price = self.scale * np.ascontiguousarray(costs.T)
-        self._tails, self._heads, self._arc_bytes, self.node_count = self._arcs(count)
+        self.arcs = self._arcs(count)
 
-    def _arcs(self, count: int) -> tuple[Ints, Ints, Ints, int]:
+    def _arcs(self, count: int) -> _Arcs:
         """The arcs of the nets.  Nodes are the units, a pair for every net of three pins or more,
         and at last the two devices."""
         length = np.diff(self.start)
@@ -89,7 +99,7 @@ class CutNetwork:
         tails = np.concatenate([one, other, enters, pins, rank[nets] + 1])
         heads = np.concatenate([other, one, enters + 1, rank[nets], pins])
         numbers = np.concatenate([narrow, narrow, wide, nets, nets])
-        return tails, heads, self.bytes[numbers], count + 2 * len(wide) + 2
+        return _Arcs(tails, heads, self.bytes[numbers], count + 2 * len(wide) + 2)
 
     def cost(self, side: Sides, price: Ints) -> int:
         """Returns the cost of a placement, times ``scale``."""
@@ -109,14 +119,14 @@ class CutNetwork:
     def minimum(self, fixed: Sides, price: Ints) -> Sides:
         """A placement of least cost with the units that are not ``FREE`` as they are."""
         count = len(fixed)
-        node_of = np.arange(self.node_count)
-        devices = self.node_count - 2 + np.arange(2)
+        node_of = np.arange(self.arcs.node_count)
+        devices = self.arcs.node_count - 2 + np.arange(2)
         node_of[:count] = np.where(fixed == FREE, np.arange(count), devices[fixed])
         free = np.flatnonzero(fixed == FREE)
-        tails = [node_of[self._tails], free, np.full(len(free), devices[0]), devices[:1]]
-        heads = [node_of[self._heads], np.full(len(free), devices[1]), free, devices[1:]]
+        tails = [node_of[self.arcs.tails], free, np.full(len(free), devices[0]), devices[:1]]
+        heads = [node_of[self.arcs.heads], np.full(len(free), devices[1]), free, devices[1:]]
         last = [1]  # an arc from device to device, so that both are nodes
-        sizes = [self.scale * self._arc_bytes, price[0, free], price[1, free], last]
+        sizes = [self.scale * self.arcs.bytes, price[0, free], price[1, free], last]
         tail, head, size = (np.concatenate(parts) for parts in (tails, heads, sizes))
         useful = (tail != head) & (size > 0)
         flow = max_flow.SimpleMaxFlow()
