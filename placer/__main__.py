@@ -26,18 +26,14 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-INTERRUPTED = 130
-"""A shell's exit code for SIGINT (128 + 2)."""
+SIGNALLED = 128
+"""A shell's exit code for what a signal ended, less the number of the signal."""
 
-TERMINATED = 143
-"""A shell's exit code for SIGTERM (128 + 15)."""
+TERMINATED = SIGNALLED + signal.SIGTERM
 
 COLLECTION_THRESHOLD = 100_000
 """New objects between two looks for garbage, in place of 700: the graph of a model is millions of
 objects that stay, and looking through them takes a fifth of the time of a report."""
-
-BROKEN_PIPE = 141
-"""A shell's exit code for SIGPIPE (128 + 13): the reader, such as ``head``, has seen enough."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,10 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Terminated:
         return _fail("terminated", TERMINATED)
     except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:
+        return _fail("interrupted", SIGNALLED + signal.SIGINT)
+    except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        return SIGNALLED + signal.SIGPIPE
     except OSError as error:
         if error.errno not in NO_SPACE:
             return _fail_unexpectedly(error, arguments)

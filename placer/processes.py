@@ -60,6 +60,9 @@ _ANSWER = "answer"
 _LAST = (_ANSWER, "error")
 """The last messages of a child, after all that it tells."""
 
+LONG_SECONDS = 600.0
+"""A child that runs, measures, exports, fetches or compiles a program is taken for stuck then."""
+
 _LAST_CHARACTERS = 600
 _PR_SET_PDEATHSIG = 1
 

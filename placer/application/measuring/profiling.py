@@ -33,7 +33,7 @@ from placer.extraction.process.local_models import local_model
 from placer.extraction.shapes.binding import resolve_shapes
 from placer.graph.program_source import Access, Bindings
 from placer.plan.measured_costs import MeasuredCosts
-from placer.processes import Ending, Tell, run_task
+from placer.processes import LONG_SECONDS, Ending, Tell, run_task
 
 _LONG_SECONDS = 5e-4
 """An op is long if it takes a good part of the time slice that Linux gives a process."""
@@ -63,7 +63,7 @@ class ProfileOptions:
     batch_size: int | None = None
     shapes: Dims = field(default_factory=dict)
     ragged: Dims = field(default_factory=dict)
-    time_limit_seconds: float = 600.0
+    time_limit_seconds: float = LONG_SECONDS
     seed: int = 0
 
 

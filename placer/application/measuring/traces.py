@@ -32,7 +32,7 @@ from placer.extraction.process.child_process import limit_memory, memory_limit
 from placer.extraction.process.local_models import local_model
 from placer.graph.program_source import Bindings
 from placer.plan.measured_costs import MeasuredCosts
-from placer.processes import Ending, Tell, run_task
+from placer.processes import LONG_SECONDS, Ending, Tell, run_task
 
 _MATCHED_SHARE = 0.95
 """Where names of so much of the time are found, an op that whole steps do not show did not run."""
@@ -69,7 +69,7 @@ def read_trace(
     source: str | os.PathLike[str],
     trace: str | os.PathLike[str],
     *,
-    time_limit: float = 600.0,
+    time_limit: float = LONG_SECONDS,
     **options: Any,
 ) -> MeasuredCosts:
     """Measured times of the ops of the model in ``source``, and memory, out of a ``trace``.

@@ -28,6 +28,7 @@ from placer.extraction.files.sources import read_source
 from placer.extraction.reading.saved_functions import find_function
 from placer.extraction.reading.signatures import choose_meta_graph
 from placer.graph.op_types import VARIABLES
+from placer.processes import LONG_SECONDS
 
 v1 = tf.compat.v1
 
@@ -45,7 +46,7 @@ class RunOptions:
     on_hardware: bool = False
     strict: bool = False
     optimised: bool = False
-    time_limit_seconds: float = 600.0
+    time_limit_seconds: float = LONG_SECONDS
     seed: int = 0
     cluster: Mapping[str, Mapping[int, str]] | None = None
     memory: bool = False

@@ -34,9 +34,8 @@ from placer.extraction.graph_defs.protobufs import live_graph_def
 from placer.extraction.process.local_models import LocalModel, local_model
 from placer.graph.program_source import Bindings
 from placer.plan.plan import Plan
+from placer.processes import LONG_SECONDS
 from placer.simulation.building import build_libraries
-
-TIME_LIMIT_SECONDS = 600.0
 
 _UNREGISTERED = "has not been registered"
 """The words of TensorFlow on a SavedModel whose objects are of types that other packages register.
@@ -56,7 +55,7 @@ def verify(
     on_hardware: bool = False,
     strict: bool = False,
     optimised: bool = False,
-    time_limit_seconds: float = TIME_LIMIT_SECONDS,
+    time_limit_seconds: float = LONG_SECONDS,
     seed: int = 0,
     cluster: Any = None,
     allow_unsafe: bool = False,

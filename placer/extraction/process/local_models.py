@@ -23,6 +23,7 @@ from placer.extraction.process.child_process import (
     memory_limit,
 )
 from placer.graph.program_source import ModelSource
+from placer.processes import LONG_SECONDS
 
 if TYPE_CHECKING:
     from placer.extraction.extraction import Extraction
@@ -71,9 +72,6 @@ def fetch_path(path: str, target: Path, *, weights: bool) -> None:
     except errors.OpError as error:
         raise ModelError(f"{path!r} cannot be read: {error.message}") from error
 
-
-TIME_LIMIT_SECONDS = 600.0
-"""For fetching a model, and for exporting one with its weights."""
 
 LEAST_READ_RATE = 50e6
 """Bytes per second at which tables are read for their checksums, at least."""
@@ -150,7 +148,7 @@ def local_model(
         if scheme not in ("", "file"):
             original = Path(folder) / (Path(name).name or "model")
             request = FetchRequest(path=name, target=original, weights=weights)
-            make_local(request, TIME_LIMIT_SECONDS)
+            make_local(request, LONG_SECONDS)
         is_keras = is_keras_file(original)
         require_own_files(original, whole=weights or runs or is_keras, follow_links=follow_links)
         if not is_keras:
@@ -165,7 +163,7 @@ def local_model(
             allow_code=allow_unsafe,
             memory_limit_bytes=memory_limit(sum(file.stat().st_size for file in files)),
         )
-        make_local(export, TIME_LIMIT_SECONDS)
+        make_local(export, LONG_SECONDS)
         found = LocalModel(source=name, original=original, path=target, source_format="keras")
         yield _split(found, splits or {}, Path(folder), weights=weights)
 
@@ -186,7 +184,7 @@ def _split(
         memory_limit_bytes=memory_limit(size),
     )
     read = sum(f.stat().st_size for f in model.path.glob("variables/*")) if weights else 0
-    make_local(request, TIME_LIMIT_SECONDS + read / LEAST_READ_RATE)
+    make_local(request, LONG_SECONDS + read / LEAST_READ_RATE)
     return (
         replace(model, path=target, splits=splits, whole=model.path) if target.exists() else model
     )

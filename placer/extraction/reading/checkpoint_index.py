@@ -29,7 +29,7 @@ _HEADER = b""
 _CHECKSUM_BYTES = 4
 """Between the length of a string and its text."""
 
-_STRING_BYTES = 24
+STRING_BYTES = 24
 """Bytes that each string takes beside its text where that is long (``tsl/platform/ctstring.h``)."""
 
 
@@ -51,7 +51,7 @@ class StoredTensor:
         """The size of the value in memory."""
         width = element_bytes(self.dtype)
         if width is None:
-            return _STRING_BYTES * prod(self.shape) + self.size
+            return STRING_BYTES * prod(self.shape) + self.size
         return width * prod(self.shape)
 
     @property

@@ -15,13 +15,13 @@ from placer.extraction.graph_defs.op_definitions import attribute, called_functi
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import dtype_name, functions_by_name
 from placer.extraction.graph_defs.state import resource_key
-from placer.extraction.reading.checkpoint_index import CheckpointIndex
+from placer.extraction.reading.checkpoint_index import STRING_BYTES, CheckpointIndex
 from placer.graph.op_types import TABLE_INITIALISERS, TABLES
 from placer.graph.tensor_names import data_inputs, op_of
 
-STRING_BYTES = 24
-"""A ``tstring``, whose text lies in a block of its own if it is longer than this:"""
 _INLINE_TEXT_BYTES = 22
+"""The text of a ``tstring`` lies in a block of its own if it is longer."""
+
 _BLOCK_BYTES = 16
 """Bytes that the allocator of the C library rounds to, and keeps beside a block."""
 

@@ -17,12 +17,12 @@ from placer.prediction.step.executor import prepare, run_once, run_reversed, suc
 from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.thread_pool import ThreadedStep
 
-_FEWEST_ORDERS = 2
+FEWEST_ORDERS = 2
 _MOST_ORDERS = 32
 _MOST_ORDERS_ACCELERATED = 8
 """First in, first out, orders differ by less."""
 
-_OPS_IN_ALL = 60_000
+OPS_IN_ALL = 60_000
 _OPS_IN_ALL_OF_LOOPS = 240_000
 """So many ops are run over all orders, which bounds the time that takes; more where all ops are
 those of laid out loops, whose orders differ by more, and in between by their share."""
@@ -72,7 +72,7 @@ def executor_orders(
 
 def _orders(graph: OpGraph, accelerated: bool, laid_out: int = 0) -> list[tuple[str, ...]]:
     most = _MOST_ORDERS_ACCELERATED if accelerated else _MOST_ORDERS
-    count = min(max(_affordable_orders(graph, laid_out), _FEWEST_ORDERS), most)
+    count = min(max(_affordable_orders(graph, laid_out), FEWEST_ORDERS), most)
     prepared = prepare(graph, accelerated)
     if accelerated:
         return [run_reversed(prepared), *(run_once(prepared, seed) for seed in range(count - 1))]
@@ -121,7 +121,7 @@ def threaded_steps(
 
 def _affordable_orders(graph: OpGraph, laid_out: int, budget: tuple[int, int] | None = None) -> int:
     """Over how many orders all ops are run; the ``budget`` is of ops, and of ops of loops."""
-    usual, of_loops = budget or (_OPS_IN_ALL, _OPS_IN_ALL_OF_LOOPS)
+    usual, of_loops = budget or (OPS_IN_ALL, _OPS_IN_ALL_OF_LOOPS)
     ops = max(len(graph.ops), 1)
     return (usual + (of_loops - usual) * laid_out // ops) // ops
 

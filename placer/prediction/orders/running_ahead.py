@@ -16,6 +16,7 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.prediction.metrics import Transfer
+from placer.prediction.orders.execution_orders import FEWEST_ORDERS, OPS_IN_ALL
 from placer.prediction.step.executor import prepare, run_reversed
 from placer.prediction.step.routes import Routes, is_cpu
 from placer.prediction.times.schedule import TaskGraph, list_tasks, run_tasks
@@ -23,10 +24,6 @@ from placer.prediction.transfers import list_transfers
 
 SLOWER = 2.0
 """How much slower than predicted one device may be beside the others."""
-
-_OPS_IN_ALL = 60_000
-_FEWEST_ORDERS = 2
-"""So many ops are run over all orders, which bounds the time that takes."""
 
 
 def orders_running_ahead(
@@ -53,7 +50,7 @@ def orders_running_ahead(
         return []
     tasks = list_tasks(graph, costs, routes, transfers, cluster)
     capacity: dict[Hashable, int] = {d.name: d.parallel_ops for d in cluster.devices}
-    names, most = tuple(graph.ops), max(_OPS_IN_ALL // len(graph.ops), _FEWEST_ORDERS)
+    names, most = tuple(graph.ops), max(OPS_IN_ALL // len(graph.ops), FEWEST_ORDERS)
     tried = [tasks, *(_with_slower(tasks, name) for name in sorted(ends))]
     if not all(map(is_cpu, ends)):
         launch = {d.name: d.launch_seconds for d in cluster.devices if not is_cpu(d.name)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from enum import IntEnum, auto
 from functools import cache
 from itertools import accumulate, chain, compress
 from typing import TypeVar
@@ -44,18 +44,18 @@ Tuned = tuple[str, int]
 class Effect(IntEnum):
     """An op's use of buffers beyond writing its outputs."""
 
-    PLAIN = 0
-    FED = 1
-    RESIDENT = 2
-    READ_VARIABLE = 3
-    UPDATE_VARIABLE = 4
-    ASSIGN_VARIABLE = 5
-    ADD_ITEM = 6
-    TAKE_ITEM = 7
-    READ_ITEM = 8
-    CUT_INTO_LIST = 9
-    ZERO_LIST = 10
-    JOIN_LISTS = 11
+    PLAIN = auto()
+    FED = auto()
+    RESIDENT = auto()
+    READ_VARIABLE = auto()
+    UPDATE_VARIABLE = auto()
+    ASSIGN_VARIABLE = auto()
+    ADD_ITEM = auto()
+    TAKE_ITEM = auto()
+    READ_ITEM = auto()
+    CUT_INTO_LIST = auto()
+    ZERO_LIST = auto()
+    JOIN_LISTS = auto()
 
 
 _VARIABLE_EFFECTS = (Effect.READ_VARIABLE, Effect.UPDATE_VARIABLE, Effect.ASSIGN_VARIABLE)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cost_models.byte_sizes import spell_bytes
+from placer.errors import SHOWN
 from placer.problem.conflict import (
     CONTRADICTION,
     OVERFULL,
@@ -22,8 +23,6 @@ from placer.problem.placement_problem import TOGETHER, PlacementProblem, Request
 from placer.solving.conflicts.elements import CAP, GROUP, SPILL, Elements
 from placer.solving.conflicts.packing import fits, overfull_devices
 from placer.solving.process import clock
-
-_MOST_NAMES = 5
 
 
 class _Reason(NamedTuple):
@@ -110,7 +109,7 @@ def _row(elements: Elements, request: Request, ops: Any, size: int) -> OpsInConf
 def _largest(elements: Elements, ops: Any) -> tuple[str, ...]:
     """Some names, those with the most bytes first."""
     weight = elements.op_weights[:, ops].max(axis=0)
-    ranked = ops[np.argsort(-weight.astype(float), kind="stable")][:_MOST_NAMES]
+    ranked = ops[np.argsort(-weight.astype(float), kind="stable")][:SHOWN]
     return tuple(elements.problem.op_names[op] for op in ranked)
 
 

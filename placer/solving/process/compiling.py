@@ -17,7 +17,7 @@ from pathlib import Path
 
 from placer.errors import PlacerError
 from placer.files import cache_folder
-from placer.processes import run_task
+from placer.processes import LONG_SECONDS, run_task
 from placer.solving.process.clock import standing_still
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -36,8 +36,6 @@ PARTS = {
     STEP_PEAKS: ("transfer", "moves", "step_time"),
 }
 """The parts of :mod:`placer.solving.warm_up` that a search needs."""
-
-_LIMIT_SECONDS = 600.0
 
 _two_at_once = threading.Semaphore(min(2, os.cpu_count() or 1))
 
@@ -101,7 +99,7 @@ def _compile(part: str) -> None:
     try:
         with _two_at_once:
             task = "placer.solving.warm_up:compile_part"
-            reason = run_task(task, (folder, part), _LIMIT_SECONDS, environment).reason
+            reason = run_task(task, (folder, part), LONG_SECONDS, environment).reason
     except (PlacerError, OSError) as error:
         reason = str(error)
     if reason:

@@ -69,7 +69,7 @@ class MultilevelSearch(ABC, Generic[Data]):
     fresh_temperature = 0.2
     temperatures: tuple[float, ...] = (0.02, 0.1)
     temperature_fall = 0.6
-    patience = 1 << 60
+    patience = np.inf
     most_idle_cycles = 100
     alike_share = 1e-12
     least = -np.inf

@@ -91,7 +91,6 @@ class PeakSearch(MultilevelSearch[Watched]):
 
     coarsest_units = 200
     cluster_share = 0.05
-    temperature_fall = 0.6
     most_idle_cycles = 60
     alike_share = 1e-4
 

@@ -169,7 +169,7 @@ def test_laid_out_graphs_are_also_followed_in_reverse():
 @pytest.mark.parametrize(("laid_out", "count"), [(0, 6), (3, 6 + 5 + 1), (10, 24 + 1)])
 def test_more_orders_are_followed_the_more_ops_are_of_loops(monkeypatch, laid_out, count):
     """A small loop in a large graph is no reason to follow all of that four times as often."""
-    monkeypatch.setattr(execution_orders, "_OPS_IN_ALL", 60)
+    monkeypatch.setattr(execution_orders, "OPS_IN_ALL", 60)
     monkeypatch.setattr(execution_orders, "_OPS_IN_ALL_OF_LOOPS", 240)
     graph = draw(" -> ".join("abcdefghij"))
     assert len(executor_orders(graph, accelerated=False, laid_out=laid_out)) == count
