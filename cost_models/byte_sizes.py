@@ -146,3 +146,14 @@ def rounded(number: float, digits: int) -> str:
     ('31.3', '31.2')
     """
     return str(Decimal(number).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
+def positive_bytes(size: str | int, what: str) -> int:
+    """The size in bytes; ``ValueError`` naming ``what`` if it cannot be read or is not positive."""
+    try:
+        found = parse_bytes(size)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
+    if found <= 0:
+        raise ValueError(f"{what}: the memory must be more than zero, got {size!r}")
+    return found

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models import device_names
-from cost_models.byte_sizes import parse_bytes, parse_rate
+from cost_models.byte_sizes import parse_rate, positive_bytes
 from cost_models.devices import (
     ASSUMED_NETWORK_LINK,
     KERAS_SECONDS,
@@ -270,17 +270,6 @@ def _rate(rate: object, where: str) -> Any:
         return parse_rate(rate)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
-
-
-def positive_bytes(size: str | int, what: str) -> int:
-    """The size in bytes; ``ValueError`` naming ``what`` if it cannot be read or is not positive."""
-    try:
-        found = parse_bytes(size)
-    except ValueError as error:
-        raise ValueError(f"{what}: {error}") from error
-    if found <= 0:
-        raise ValueError(f"{what}: the memory must be more than zero, got {size!r}")
-    return found
 
 
 def named_once(names: Iterable[str]) -> set[str]:

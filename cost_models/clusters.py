@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from cost_models import device_names
-from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, parse_reserve
-from cost_models.cluster_files import DeviceDraft, named_once, positive_bytes, read_cluster_file
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, parse_reserve, positive_bytes
+from cost_models.cluster_files import DeviceDraft, named_once, read_cluster_file
 from cost_models.devices import (
     Cluster,
     DevicePreset,

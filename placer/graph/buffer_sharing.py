@@ -190,3 +190,22 @@ _RULES: Mapping[str, Callable[[OpInfo, int], int | None]] = {
     **dict.fromkeys(("Split", "SplitV"), _split_rows),
     **dict.fromkeys(("Slice", "StridedSlice", "Unpack"), _sliced_rows),
 }
+
+
+_SPARSE_ACCESS = (
+    "ResourceGather",
+    "ResourceScatter",
+    "ResourceSparseApply",
+    "ResourceStridedSliceAssign",
+)
+
+
+def find_copied_variables(graph: OpGraph, variable_of: Mapping[str, str]) -> frozenset[str]:
+    """The variables that are also accessed row by row, so that a read copies them."""
+    return frozenset(
+        variable_of[tensor]
+        for op in graph.ops.values()
+        if op.op_type.startswith(_SPARSE_ACCESS)
+        for tensor in op.inputs
+        if tensor in variable_of
+    )

@@ -23,8 +23,8 @@ from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.request import AUTO, NEVER, Options
 from placer.problem.conflict import Conflict, Fix
-from placer.problem.constraints import pin_request
 from placer.problem.grouping import GRADIENTS, HINTS, together_request
+from placer.problem.pins import pin_request
 from placer.problem.placement_problem import NEVER_SPILL
 from placer.solving.process import clock
 

@@ -6,13 +6,10 @@ spread each of these to every member.  Beside the devices that are left, an op w
 be on the host (in a cluster with tasks: on their CPUs), unless a pin or a device string holds it.
 """
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cache
-from itertools import chain, islice
-from operator import attrgetter
+from itertools import chain
 
 from cost_models import device_names, kernels
 from cost_models.devices import Cluster
@@ -20,16 +17,13 @@ from cost_models.op_info import OpInfo, ask_once
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 from placer.graph.program_source import Warning_
-from placer.graph.tensor_names import slot_owners
 from placer.problem.grouping import Restriction, asked_groups, merged_groups
+from placer.problem.pins import Pin, dtypes_of, pinned_devices
 
 _PREFERRED = "TensorFlow prefers the CPU kernel, whose elements are in host memory"
 
 _TIED = 4
 """Fewer resources in the bodies of a loop or a branch are nothing to warn of."""
-
-Pin = tuple[str, str]
-"""The device of a pinned op, and how that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +82,10 @@ class Constraints:
 def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> Constraints:
     """The constraints of ``graph`` on ``cluster``.
 
-    Raises :class:`UsageError` if a pin matches no op, or names a device that is not there or has
-    no kernel for any op that it matches.
+    Raises :class:`UsageError` as :func:`placer.problem.pins.pinned_devices`.
     """
     host_only = _host_only_reasons(graph)
-    pins, warnings = _pinned_devices(graph, cluster, options, host_only)
+    pins, warnings = pinned_devices(graph, cluster, options.pins, options.pin_types, host_only)
     feeds = frozenset(graph.feeds)
     restrictions = dict.fromkeys(graph.ops, _unrestricted(cluster))  # as most ops are
     ignored = []
@@ -199,100 +192,6 @@ def _handles_of_bodies(graph: OpGraph) -> dict[str, list[str]]:
     return found
 
 
-def _pinned_devices(
-    graph: OpGraph, cluster: Cluster, options: ConstraintOptions, host_only: Mapping[str, str]
-) -> tuple[dict[str, Pin], list[Warning_]]:
-    """The pin of every pinned op, and warnings of globs that match ops without a kernel."""
-    pinned: dict[str, Pin] = {}
-    warnings: list[Warning_] = []
-    for patterns, key, flag in (
-        (options.pin_types, attrgetter("op_type"), "--pin-type"),
-        (options.pins, attrgetter("name"), "--pin"),
-    ):
-        for glob, device in patterns.items():
-            pin = pin_request(flag, glob, device)
-            target = _known_device(device, cluster, pin)
-            handles = _handles_called(glob, graph) if flag == "--pin" else frozenset()
-            matched = [
-                op for op in graph.ops.values() if fnmatchcase(key(op), glob) or op.name in handles
-            ]
-            if not matched:
-                raise UsageError(
-                    f"{pin}: no op of the {len(graph.ops):,} in the graph matches "
-                    f"{glob!r} (* also matches slashes), nor does a variable; it begins with "
-                    f"{', '.join(dict.fromkeys(key(op) for op in islice(graph.ops.values(), 5)))}"
-                )
-            is_accelerator = any(d.name == target and d.type != "CPU" for d in cluster.devices)
-            unable = {
-                op.name: reason
-                for op in matched
-                if op.name not in graph.feeds
-                and (reason := _no_kernel(op, is_accelerator, host_only))
-            }
-            fed = tuple(op.name for op in matched if op.name in graph.feeds)
-            if fed and target != cluster.host.name:
-                message = (
-                    f"{len(fed)} ops that {pin} matches are fed: their values arrive on "
-                    f"{cluster.host.name}, whatever is asked for"
-                )
-                warnings.append(("pin_of_fed", message, fed))
-            if len(unable) == len(matched):
-                name, reason = next(iter(unable.items()))
-                raise UsageError(
-                    f"{pin}: no op that matches can run there: {reason} ({name}); pin to another "
-                    "device, or leave the choice to the solver"
-                )
-            if unable:
-                message = f"{len(unable)} ops that {pin} matches have no kernel there: not pinned"
-                warnings.append(("pin_without_kernel", message, tuple(unable)))
-            pinned |= {op.name: (target, pin) for op in matched if op.name not in unable}
-    return _pinned_slots(graph, pinned) | pinned, warnings
-
-
-def _handles_called(glob: str, graph: OpGraph) -> frozenset[str]:
-    """The handles of the variables whose names, as a plan has them, match ``glob``."""
-    return frozenset(v.handle for v in graph.variables if fnmatchcase(v.name, glob))
-
-
-def _pinned_slots(graph: OpGraph, pinned: Mapping[str, Pin]) -> dict[str, Pin]:
-    """The pins of the optimizer's slots, each of which goes with its variable."""
-    handles = {variable.name: variable.handle for variable in graph.variables}
-    if pinned.keys().isdisjoint(handles.values()):
-        return {}
-    return {
-        handles[slot]: pinned[handles[owner]]
-        for slot, owner in slot_owners(handles).items()
-        if handles[owner] in pinned
-    }
-
-
-def pin_request(flag: str, glob: str, device: str) -> str:
-    """How a pin was asked for, as one would type it."""
-    return f"{flag} {shlex.quote(f'{glob}={device}')}"
-
-
-def _no_kernel(op: Op, is_accelerator: bool, host_only: Mapping[str, str]) -> str:
-    """Why the op cannot run on such a device, ``""`` if it can."""
-    if is_accelerator:
-        return host_only.get(op.name, "")
-    if kernels.known(op.op_type) and not kernels.has_cpu_kernel(op.info):
-        if platforms := kernels.platforms_of(op.info):
-            return f"{op.op_type} was exported for {', '.join(platforms)} only"
-        return f"TensorFlow has no CPU kernel for {op.op_type}{_dtypes(op)}"
-    return ""
-
-
-def _known_device(device: str, cluster: Cluster, pin: str) -> str:
-    names = [d.name for d in cluster.devices]
-    try:
-        name = device_names.canonical(device)
-    except ValueError as error:
-        raise UsageError(f"{pin}: {error}") from error
-    if name not in names:
-        raise UsageError(f"{pin}: there is no device {name} among {', '.join(names)}")
-    return name
-
-
 def _host_only_reasons(graph: OpGraph) -> dict[str, str]:
     """Why those ops cannot run on a GPU that cannot."""
     found = {
@@ -325,13 +224,8 @@ def _host_only_reason(op: Op, graph: OpGraph, functions: Mapping[str, OpGraph]) 
         platforms = kernels.platforms_of(op.info)
         if platforms:
             return f"{op.op_type} was exported for {', '.join(platforms)} only"
-        return f"TensorFlow has no GPU kernel for {op.op_type}{_dtypes(op)}"
+        return f"TensorFlow has no GPU kernel for {op.op_type}{dtypes_of(op)}"
     return ""
-
-
-def _dtypes(op: Op) -> str:
-    dtypes = dict.fromkeys(p.dtype for p in (*op.info.inputs, *op.info.outputs))
-    return f" on {', '.join(dtypes)}" if dtypes else ""
 
 
 def _restriction(

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from placer.errors import UsageError
+from placer.problem.document_kinds import check_kinds
 
 if TYPE_CHECKING:
     from networkx import DiGraph, MultiDiGraph
@@ -336,68 +337,9 @@ def _from_document(data: dict[str, Any]) -> PlacementProblem:
     problem = PlacementProblem(
         tensors=tensors, live_bytes=live_bytes, requests=requests, unconfined=unconfined, **plain
     )
-    _check_kinds(problem)
+    check_kinds(problem)
     return problem
 
 
 _GONE = frozenset({"counted", "followers", "may_follow", "spill_allowance_bytes"})
 """Fields that problems had once; they said nothing about what a placement costs."""
-
-_WHOLE = (
-    "resident_bytes",
-    "temporary_bytes",
-    "transient_bytes",
-    "working_set_bytes",
-    "group",
-    "colocation",
-    "capacity_bytes",
-    "tables",
-    "parallel_ops",
-    "fetched",
-)
-_ROWS_OF_NUMBERS = ("seconds", "bandwidth", "latency")
-_ROWS_OF_WHOLE = ("allowed", "control_edges", "slower_bytes")
-_FLAGS = ("spillable", "occupied")
-
-
-def _check_kinds(problem: PlacementProblem) -> None:
-    """Raises ``ValueError`` if something in a document is not of the kind that its field holds."""
-    for name in ("op_names", "device_names"):
-        _require("text", name, getattr(problem, name))
-    for name in _WHOLE:
-        _require("a whole number", name, getattr(problem, name))
-    for name in _FLAGS:
-        _require("true or false", name, getattr(problem, name))
-    for name in _ROWS_OF_NUMBERS:
-        _require("a number from 0 on", name, chain.from_iterable(getattr(problem, name)))
-    for name in _ROWS_OF_WHOLE:
-        _require("a whole number", name, chain.from_iterable(getattr(problem, name)))
-    tensors, moments = problem.tensors, problem.live_bytes
-    sizes = chain((t.bytes for t in tensors), *(moment.values() for moment in moments))
-    _require("a whole number", "bytes", sizes)
-    ends = chain.from_iterable((tensor.producer, *tensor.consumers) for tensor in tensors)
-    _require("a whole number", "a tensor", ends)
-    _require("a whole number", "host", [problem.host])
-    _require("a whole number", "message_bytes", [problem.message_bytes])
-    _require("true or false", "multicast", [problem.multicast])
-    for request in problem.requests:
-        named = [*request.ops, *request.devices, *chain.from_iterable(request.groups)]
-        _require("a whole number", "a request", named)
-    wrong = [edge for edge in problem.control_edges if len(edge) != 2]
-    if wrong:
-        raise ValueError(f"control_edges has {wrong[0]!r}, which is not a pair of ops")
-
-
-_KINDS = {
-    "text": (str,),
-    "a whole number": (int,),
-    "true or false": (bool,),
-    "a number from 0 on": (int, float),
-}
-
-
-def _require(kind: str, what: str, items: Iterable[Any]) -> None:
-    types = _KINDS[kind]
-    for item in items:
-        if type(item) not in types or (float in types and not item >= 0):
-            raise ValueError(f"{what} has {item!r}, which is not {kind}")

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.core.config import flags
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow.python.eager import context
 
@@ -50,3 +52,52 @@ def switch_functions_memory_optimiser_off() -> None:
         config.CopyFrom(known)
     switch_memory_optimiser_off(config)
     eager._config = config
+
+
+@contextmanager
+def graph_optimisation(enabled: bool) -> Iterator[None]:
+    """Turns the optimisers off (or leaves all but the memory optimiser) for functions that are
+    first called in the block.
+
+    Grappler has a public setting.  The runtime's own optimiser, which merges equal ops of a
+    partition, has none for eager functions, only ``optimizer_options.opt_level`` in the
+    configuration that each function copies from the context.
+    """
+    eager = context.context()
+    options = tf.config.optimizer.get_experimental_options()
+    before = eager._config, options.get("disable_meta_optimizer", False)
+    switch_functions_memory_optimiser_off()
+    if not enabled:
+        eager._config.graph_options.optimizer_options.opt_level = -1
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        eager._config = before[0]
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": before[1]})
+
+
+@contextmanager
+def hardware_like_constants() -> Iterator[None]:
+    """Keeps constants where they are placed in the block, as on accelerators.
+
+    TensorFlow copies constants of up to 16 elements to every *CPU device* that reads them, never
+    to accelerators of one host (``core/common_runtime/replicate_constants_pass.cc``): in a
+    rehearsal that would hide transfers that the hardware makes.
+    """
+    flag = getattr(flags.config(), "enable_aggressive_constant_replication", None)
+    if flag is None or not flag.value():
+        yield
+        return
+    flag.reset(False)
+    try:
+        yield
+    finally:
+        flag.reset(True)
+
+
+def switch_optimisers_off(config: Any) -> None:
+    """Has sessions of the ConfigProto ``config`` run their graph as it is: neither Grappler nor the
+    runtime's own optimiser changes it."""
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1

@@ -214,7 +214,7 @@ def _serial_session(threads: int) -> Any:
     """A session that runs one op after the other, each with so many ``threads``, on a CPU."""
     import tensorflow as tf
 
-    from placer.application.running.program_runs import switch_optimisers_off
+    from placer.application.devices.graph_optimisers import switch_optimisers_off
 
     config = tf.compat.v1.ConfigProto(
         device_count={"CPU": 1},

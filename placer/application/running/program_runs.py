@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.config import flags
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.eager import context
 
 from placer.application.devices.device_mapping import HOST, DeviceMapping
 from placer.application.devices.graph_optimisers import (
-    switch_functions_memory_optimiser_off,
+    graph_optimisation,
     switch_memory_optimiser_off,
+    switch_optimisers_off,
 )
 from placer.application.running.cluster_runs import session_target
 from placer.application.running.generated_inputs import Array, stand_in_weights
@@ -87,48 +87,6 @@ class Run:
     partition_graphs: Sequence[Any]
     variable_devices: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-
-@contextmanager
-def graph_optimisation(enabled: bool) -> Iterator[None]:
-    """Turns the optimisers off (or leaves all but the memory optimiser) for functions that are
-    first called in the block.
-
-    Grappler has a public setting.  The runtime's own optimiser, which merges equal ops of a
-    partition, has none for eager functions, only ``optimizer_options.opt_level`` in the
-    configuration that each function copies from the context.
-    """
-    eager = context.context()
-    options = tf.config.optimizer.get_experimental_options()
-    before = eager._config, options.get("disable_meta_optimizer", False)
-    switch_functions_memory_optimiser_off()
-    if not enabled:
-        eager._config.graph_options.optimizer_options.opt_level = -1
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    try:
-        yield
-    finally:
-        eager._config = before[0]
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": before[1]})
-
-
-@contextmanager
-def hardware_like_constants() -> Iterator[None]:
-    """Keeps constants where they are placed in the block, as on accelerators.
-
-    TensorFlow copies constants of up to 16 elements to every *CPU device* that reads them, never
-    to accelerators of one host (``core/common_runtime/replicate_constants_pass.cc``): in a
-    rehearsal that would hide transfers that the hardware makes.
-    """
-    flag = getattr(flags.config(), "enable_aggressive_constant_replication", None)
-    if flag is None or not flag.value():
-        yield
-        return
-    flag.reset(False)
-    try:
-        yield
-    finally:
-        flag.reset(True)
 
 
 def run_flat(
@@ -313,13 +271,6 @@ def run_session(request: RunRequest, which: int) -> Run:
         partition_graphs=list(metadata.partition_graphs),
         notes=notes,
     )
-
-
-def switch_optimisers_off(config: Any) -> None:
-    """Has sessions of the ConfigProto ``config`` run their graph as it is: neither Grappler nor the
-    runtime's own optimiser changes it."""
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = -1
 
 
 def _config(request: RunRequest, *, placed: bool) -> tuple[str, Any]:

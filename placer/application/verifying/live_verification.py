@@ -20,6 +20,7 @@ from placer.application.devices.device_mapping import (
     own_mapping,
     process_mapping,
 )
+from placer.application.devices.graph_optimisers import hardware_like_constants
 from placer.application.devices.runtime_settings import soft_placement
 from placer.application.placing.function_graphs import build_function, find_ends
 from placer.application.placing.graph_placement import (
@@ -41,12 +42,7 @@ from placer.application.running.function_runs import (
     stuck_captures,
 )
 from placer.application.running.generated_inputs import Given, input_values
-from placer.application.running.program_runs import (
-    RunOptions,
-    RunRequest,
-    hardware_like_constants,
-    run_flat,
-)
+from placer.application.running.program_runs import RunOptions, RunRequest, run_flat
 from placer.application.verifying.judgement import Subject, judge
 from placer.application.verifying.memory_rehearsal import rehearse_live
 from placer.application.verifying.model_files import seed_random_ops

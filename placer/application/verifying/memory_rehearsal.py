@@ -18,13 +18,13 @@ import tensorflow as tf
 from cost_models.card_memory import card_that_hands_out
 from cost_models.devices import preset
 from placer.application.devices.device_mapping import HOST, DeviceMapping
+from placer.application.devices.graph_optimisers import graph_optimisation
 from placer.application.placing.graph_placement import map_graph_devices, place_graph_def
 from placer.application.running.generated_inputs import Array
 from placer.application.running.program_runs import (
     RunOptions,
     RunRequest,
     call_loaded,
-    graph_optimisation,
     load_function,
     open_session,
 )

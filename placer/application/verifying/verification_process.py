@@ -11,17 +11,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from placer.application.devices.device_mapping import configure_logical_cpus
+from placer.application.devices.graph_optimisers import hardware_like_constants
 from placer.application.devices.runtime_settings import soft_placement
 from placer.application.running.cluster_runs import connect_cluster
 from placer.application.running.function_runs import run_portable
 from placer.application.running.generated_inputs import Array
-from placer.application.running.program_runs import (
-    Run,
-    RunRequest,
-    hardware_like_constants,
-    run_saved_model,
-    run_session,
-)
+from placer.application.running.program_runs import Run, RunRequest, run_saved_model, run_session
 from placer.application.running.run_starts import check_program
 from placer.errors import ModelError, PlacerError, VerificationError, some
 from placer.processes import Ending, Tell, run_task

@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cost_models.op_cost import OpCost
-from placer.graph.buffer_sharing import find_variables, sharing_of
+from placer.graph.buffer_sharing import find_copied_variables, find_variables, sharing_of
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import READ_VARIABLE
 from placer.graph.tensor_names import op_of
 from placer.prediction.step.executor import prepare, run
-from placer.prediction.step.step_layout import RESIDENT_OUTPUTS, find_copied_variables
+from placer.prediction.step.laying_out import RESIDENT_OUTPUTS
 
 IN_PLACE = "in-place"
 COPY = "copy"

@@ -21,8 +21,9 @@ from placer.graph.passes.roles import UNUSED, UNUSED_VARIABLES, Roles, find_role
 from placer.prediction.memory.buffers import Buffer, Lifetime, bytes_in_use
 from placer.prediction.memory.lifetimes import Simulation, find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
+from placer.prediction.step.laying_out import lay_out_step
 from placer.prediction.step.routes import Place, Routes, find_routes, host_of, is_cpu
-from placer.prediction.step.step_layout import StepLayout, lay_out_step
+from placer.prediction.step.step_layout import StepLayout
 
 
 def predict_memory(

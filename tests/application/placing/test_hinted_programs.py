@@ -7,7 +7,7 @@ from hinted_programs import batches, transformer
 
 import placer
 from placer.application.devices.device_mapping import process_mapping
-from placer.application.running.program_runs import switch_optimisers_off
+from placer.application.devices.graph_optimisers import switch_optimisers_off
 from placer.errors import UsageError
 
 v1 = tf.compat.v1
