@@ -311,22 +311,21 @@ def require_options(names: Iterable[str]) -> None:
 def describe_request(devices: Devices, wanted: Options) -> dict[str, Any]:
     """The devices and all options that are not their defaults, as JSON holds them.
 
-    What was allowed (:data:`NEVER_KEPT`) is left out.
-    Of costs only the path can be kept: ``"given"`` stands for others, and for
-    a device function.
+    What was allowed (:data:`NEVER_KEPT`) is left out.  Of costs only the path can be kept:
+    ``"given"`` stands for others, and for a device function.
     """
-    defaults = Options()
     request: dict[str, Any] = {"devices": spec_text(devices)}
     for item in fields(Options):
         value = getattr(wanted, item.name)
-        if item.name in NEVER_KEPT or value == getattr(defaults, item.name):
+        if item.name in NEVER_KEPT or value == getattr(Options(), item.name):
             continue
         if item.name == "device_function":
             value = "given"
         elif item.name == "costs":
             value = str(value) if isinstance(value, str | Path) else "given"
         elif item.name == "max_memory" and isinstance(value, Mapping):
-            value = ",".join(f"{_device_key(key)}={cap}" for key, cap in value.items())
+            named = {f"GPU:{key}" if isinstance(key, int) else key: value[key] for key in value}
+            value = ",".join(f"{name}={cap}" for name, cap in named.items())
         elif item.name in ("shapes", "ragged"):
             value = {key: list(shape) for key, shape in value.items()}
         elif isinstance(value, Mapping):
@@ -337,23 +336,14 @@ def describe_request(devices: Devices, wanted: Options) -> dict[str, Any]:
     return request
 
 
-def _device_key(key: int | str) -> str:
-    """A key of ``max_memory`` as the command line has it: a bare number is a GPU."""
-    return f"GPU:{key}" if isinstance(key, int) else key
-
-
 def requested_options(request: Mapping[str, Any], **changes: Any) -> Options:
     """The options that :func:`describe_request` described, with ``changes`` of the caller."""
     known = {item.name for item in fields(Options)}.difference(NEVER_KEPT)
     kept = {key: value for key, value in current_names(request).items() if key in known}
     values = {**kept, **current_names(changes)}
-    for key in ("outputs", "keep_together"):
-        if key in values:
-            values[key] = tuple(values[key])
-    for key in ("shapes", "ragged"):
-        if key in values:
-            values[key] = {name: tuple(sizes) for name, sizes in values[key].items()}
-    for key in ("costs", "device_function"):
-        if values.get(key) == "given":
-            del values[key]
-    return Options(**values)
+    for key in values.keys() & {"outputs", "keep_together"}:
+        values[key] = tuple(values[key])
+    for key in values.keys() & {"shapes", "ragged"}:
+        values[key] = {name: tuple(sizes) for name, sizes in values[key].items()}
+    lost = [key for key in ("costs", "device_function") if values.get(key) == "given"]
+    return Options(**{key: value for key, value in values.items() if key not in lost})

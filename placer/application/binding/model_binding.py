@@ -236,11 +236,12 @@ class BoundModel:
 
     def _place(self, step: str, specs: Any, data: Any, *, is_planned: bool) -> PlacedFunction:
         function, program = self._traced(step, specs, is_planned=is_planned)
-        is_decided = self.step.is_proved and self._is_of_plan(program)
+        is_of_plan = self.plan.model.get("fingerprint") == program.fingerprint
+        is_decided = self.step.is_proved and is_of_plan
         if is_planned and self.step.check is not None and not is_decided:
             self.step.check(self.model, data)
         plan, asked = self.plan, is_planned
-        is_planned = is_planned and not self._differs(program)
+        is_planned = is_planned and (is_of_plan or not self._differs(program))
         if is_planned:
             try:
                 program = planned_program(program, plan)
@@ -284,12 +285,9 @@ class BoundModel:
         second = traced(own)
         return second if second[1].fingerprint == fingerprint else first
 
-    def _is_of_plan(self, program: FlatProgram) -> bool:
-        return self.plan.model.get("fingerprint") == program.fingerprint
-
     def _differs(self, program: FlatProgram) -> bool:
         """Whether the plan is of nearly ``program``, and may be adapted to it."""
-        if not self.step.adapts or self._is_of_plan(program):
+        if not self.step.adapts:
             return False
         ops = {node.name for node in program.graph_def.node}
         missing = len(ops - self.plan.placement.keys())
@@ -338,8 +336,7 @@ class BoundModel:
             if not batches:
                 raise StopIteration
             count_step(self.model, "predict_step")
-        tensors = map(as_tensors, batches)
-        outputs = [self.placed("predict_step", data)(data) for data in tensors]
+        outputs = [self.placed("predict_step", data)(data) for data in map(as_tensors, batches)]
         return tf.nest.map_structure(
             lambda *parts: parts[0] if len(parts) == 1 else tf.concat(parts, 0), *outputs
         )
