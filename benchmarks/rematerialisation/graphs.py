@@ -37,7 +37,7 @@ from placer.fitting.fitted_step import FitRequest, FittedStep
 from placer.fitting.reduction import working_sets
 from placer.fitting.step_fitting import fit_step
 from placer.graph.control_edges import add_control_edges
-from placer.graph.rewriting import rewrite_graph
+from placer.graph.rewritten_graphs import rewrite_graph
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.memory.allocations import find_allocations
 from placer.prediction.memory.need import find_need

@@ -20,7 +20,6 @@ from cost_models.rules import (  # noqa: F401 (importing them registers the rule
     linear_algebra,
     lists,
     losses,
-    matmul,
     normalisation,
     optimizers,
     pooling,

@@ -23,7 +23,8 @@ from placer.fitting.rewriting import PlannedStep, RewritingPlanner, reads_what_r
 from placer.fitting.step_trials import Base, Reductions, StepTrials
 from placer.fitting.swapping import choose_swaps, hidden_relief
 from placer.graph.op_graph import OpGraph
-from placer.graph.rewriting import NO_REWRITING, Rewriting, rewrite_graph
+from placer.graph.rewriting import NO_REWRITING, Rewriting
+from placer.graph.rewritten_graphs import rewrite_graph
 
 _JOIN = "IdentityN"
 

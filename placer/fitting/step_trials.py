@@ -15,7 +15,8 @@ from placer.fitting.rewriting import PlannedStep, RewritingPlanner
 from placer.fitting.sequence_edges import edges_along, edges_in_line
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import OpGraph
-from placer.graph.rewriting import Rewriting, rewrite_graph
+from placer.graph.rewriting import Rewriting
+from placer.graph.rewritten_graphs import rewrite_graph
 from placer.prediction.costs.op_costs import rewritten_costs
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import over_caps

@@ -15,7 +15,8 @@ from placer.extraction import Extraction, extract
 from placer.extraction.division.division import Division
 from placer.extraction.shapes.composite_shapes import OPEN
 from placer.graph.op_graph import OpGraph
-from placer.graph.rewriting import Rewriting, rewrite_graph
+from placer.graph.rewriting import Rewriting
+from placer.graph.rewritten_graphs import rewrite_graph
 from placer.pipeline.costing import cost_ops
 from placer.pipeline.stored_bytes import with_stored
 from placer.plan.request import Options
@@ -53,7 +54,7 @@ class Workload:
     def rewritten(self, rewriting: Rewriting) -> Workload:
         """The workload of the rewritten graph.
 
-        Raises :class:`UsageError` as :func:`placer.graph.rewriting.rewrite_graph`.
+        Raises :class:`UsageError` as :func:`placer.graph.rewritten_graphs.rewrite_graph`.
         """
         if not rewriting:
             return self

@@ -15,7 +15,7 @@ from placer.fitting.fitted_step import FitRequest
 from placer.fitting.step_fitting import fit_step
 from placer.fitting.swapping import PlannedSwap, SwapPlanner, Waiting
 from placer.graph.control_edges import add_control_edges
-from placer.graph.rewriting import rewrite_graph
+from placer.graph.rewritten_graphs import rewrite_graph
 from placer.prediction.costs.op_costs import rewritten_costs
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.prediction import predict

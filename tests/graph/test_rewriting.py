@@ -7,14 +7,8 @@ import pytest
 from graphs_by_hand import draw
 
 from placer.errors import UsageError
-from placer.graph.rewriting import (
-    Clone,
-    Rewriting,
-    Swap,
-    find_arrivals,
-    recomputable_ops,
-    rewrite_graph,
-)
+from placer.graph.rewriting import Clone, Rewriting, Swap, find_arrivals, recomputable_ops
+from placer.graph.rewritten_graphs import rewrite_graph
 
 
 def step(**changes):

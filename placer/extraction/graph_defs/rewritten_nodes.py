@@ -14,7 +14,8 @@ from placer.extraction.graph_defs.added_control import remove_added_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.graph_defs.tensor_types import output_types
-from placer.graph.rewriting import Rewriting, Wiring, rewire
+from placer.graph.rewriting import Rewriting
+from placer.graph.rewritten_graphs import Wiring, rewire
 from placer.graph.tensor_names import (
     data_inputs,
     full_tensor,
@@ -40,8 +41,8 @@ def rewrite_nodes(
     """The rewritten nodes, producers first; those that differ from ``nodes`` are copies.  A join
     that is released stays where it is ``kept`` or waited for.
 
-    Raises :class:`UsageError` as :func:`placer.graph.rewriting.rewire`, and for a clone of an op
-    with state.
+    Raises :class:`UsageError` as :func:`placer.graph.rewritten_graphs.rewire`, and for a clone of
+    an op with state.
     """
     given = {node.name: node for node in nodes}
     wirings = {
