@@ -119,7 +119,9 @@ def test_nothing_stays_at_home_and_all_comes_back(plan):
     others = {name: on_device(name) for name in ("CPU:1", "CPU:2")}
     with plan.bind(model) as bound:
         assert model.fit(X, Y, epochs=3, **FIT).history["loss"] == expected
-        found = {v.path: bound._mapping.planned(v.value.device) for v in keras_variables(model)}
+        found = {
+            v.path: bound._variables.mapping.planned(v.value.device) for v in keras_variables(model)
+        }
         assert {name: found[name] for name in plan.variables} == plan.variables
         resident = {row.name: row.resident_bytes for row in plan.devices}
         for stand_in, name in (("CPU:1", "GPU:0"), ("CPU:2", "GPU:1")):
