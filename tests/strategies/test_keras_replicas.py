@@ -65,7 +65,7 @@ def replicas_of(block):
     """(name, value, value of the other replica) of every replicated variable."""
     return [
         (first.name, first.numpy(), other.numpy())
-        for first, others in block.replicas.pairs()
+        for first, others in block._variables.replicas.pairs()
         for other in others
     ]
 
