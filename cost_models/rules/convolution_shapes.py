@@ -1,4 +1,4 @@
-"""What a convolution computes, by its shapes."""
+"""The shapes of a convolution, and what follows from them."""
 
 from dataclasses import dataclass
 from math import prod
