@@ -7,6 +7,7 @@ out unless they are asked for, and a warning counts them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from cost_models.byte_sizes import format_bytes
@@ -25,6 +26,7 @@ from placer.plan.report import LEFT_OVER_WORDS, LeftOverSinks
 from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import Metrics
 from placer.prediction.scoring import cost, slower_bytes
+from placer.problem.conflict import Conflict, Fix
 from placer.problem.placement_costs import cost_link
 from placer.solving.caps.predictions import PEAK_OVER_CAP
 from placer.solving.solution import Solution
@@ -119,6 +121,30 @@ def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
                 f"more than later ones, {format_bytes(parts.later_steps_bytes)}"
             )
         yield "need_over_cap", message, ()
+
+
+def with_settings(
+    conflict: Conflict | None, cluster: Cluster, metrics: Metrics | None
+) -> Conflict | None:
+    """``conflict`` with the settings of TensorFlow under which no device needs more than it has."""
+    over = metrics.over_caps(cluster.caps) if metrics else ()
+    if conflict is None or metrics is None or not over:
+        return conflict
+    caps = cluster.caps
+    parts = {name: metrics.needs[name].parts for name in over}
+    settings = []
+    if all(p and max(p.loading_bytes, p.later_steps_bytes) <= caps[n] for n, p in parts.items()):
+        settings.append(
+            "set TF_DISABLE_RZ_CHECK=1 where the program runs: --red-zones off (or "
+            "TF_CUDNN_USE_AUTOTUNE=0, with which no convolution is tuned)"
+        )
+    if all(p and p.serves_split for p in parts.values()):
+        settings.append(
+            "have every chunk split: gpu_options.experimental.internal_fragmentation_fraction = "
+            "1e-5 in the ConfigProto of the session"
+        )
+    fixes = (*(Fix(change=setting) for setting in settings), *conflict.fixes)
+    return replace(conflict, fixes=fixes)
 
 
 def assumed_messages(formulation: Formulation) -> list[str]:

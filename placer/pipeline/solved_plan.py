@@ -12,7 +12,12 @@ from placer.graph.rewriting import NO_REWRITING
 from placer.pipeline.costing import has_red_zones
 from placer.pipeline.fitting import FittedPlacement
 from placer.pipeline.formulation import Formulation
-from placer.pipeline.plan_warnings import assumed_messages, hints_apart, plan_warnings
+from placer.pipeline.plan_warnings import (
+    assumed_messages,
+    hints_apart,
+    plan_warnings,
+    with_settings,
+)
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.stored_bytes import loading_facts
 from placer.plan.plan import Plan
@@ -57,7 +62,7 @@ def assemble_plan(
         solver=_answer(formulation, solution, metrics, fitted),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
         warnings=tuple(plan_warnings(formulation, solution, predicted, fitted, loading)),
-        conflict=solution.conflict,
+        conflict=with_settings(solution.conflict, workload.cluster, metrics),
         control_edges=predicted.control_edges if predicted else (),
         rewriting=predicted.rewriting if predicted else NO_REWRITING,
         loading=loading,

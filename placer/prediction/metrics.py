@@ -92,12 +92,14 @@ class PeakRange:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedParts:
     """The least limits that serve loading (or building), the first step and later ones, each for
-    itself, and the op that asks when the need peaks (empty: loading)."""
+    itself, and the op that asks when the need peaks (empty: loading).  ``serves_split``: where the
+    device's limit is less, it serves if every chunk is split."""
 
     loading_bytes: int
     first_step_bytes: int
     later_steps_bytes: int
     peak_op: str = ""
+    serves_split: bool = False
 
     def largest(self) -> str:
         """The part that decides."""

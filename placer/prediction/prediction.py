@@ -68,7 +68,7 @@ def predict(
         at_once = peaks_at_once(step, steps.threaded_steps if steps else ())
         needs = with_orders_ahead(step, needs_along(step, requests, [*peaks, *at_once]), ahead)
     if with_parts:
-        needs = parts_of_needs(step, needs, requests)
+        needs = parts_of_needs(step, needs, requests, cluster.caps)
     return Metrics(
         transfers=largest_first(transfers),
         timelines=step.timelines(typical_order(orders, peaks)),

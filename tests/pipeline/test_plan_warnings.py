@@ -13,8 +13,9 @@ from small_problems import best_by_enumeration, placements_of
 
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
-from placer.pipeline.plan_warnings import hint_warnings
+from placer.pipeline.plan_warnings import hint_warnings, with_settings
 from placer.prediction.scoring import score
+from placer.problem.conflict import Conflict
 from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
@@ -114,3 +115,23 @@ def test_hints_are_in_conflict_only_as_law(keep):
         assert [row.request for row in conflict.groups] == ["--keep-colocation"]
         assert "without --keep-colocation" in [fix.change for fix in conflict.fixes]
         assert [group.reasons for group in constraints.groups] == [("colocation_hint",)]
+
+
+@pytest.mark.parametrize(
+    ("later", "is_split", "offered"),
+    [(1.5, False, []), (0.9, False, ["TF_DISABLE_RZ_CHECK=1"]), (1.5, True, ["fragmentation"])],
+)
+def test_settings_are_offered_where_all_devices_then_have_enough(later, is_split, offered):
+    """The second GPU has enough anyway."""
+    cluster = parse_cluster("2xGPU:1GiB", None, None)
+    cap = cluster.caps["GPU:0"]
+    parts = SimpleNamespace(
+        loading_bytes=0, later_steps_bytes=int(later * cap), serves_split=is_split
+    )
+    metrics = SimpleNamespace(
+        over_caps=lambda _: ["GPU:0"], needs={"GPU:0": SimpleNamespace(parts=parts)}
+    )
+    fixes = with_settings(Conflict(), cluster, metrics).fixes
+    assert len(fixes) == len(offered)
+    assert all(word in fix.change for word, fix in zip(offered, fixes, strict=True))
+    assert with_settings(None, cluster, metrics) is None

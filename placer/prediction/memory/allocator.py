@@ -54,6 +54,7 @@ class Allocator:
     """An allocator that may hand out ``limit_bytes``, in one region unless it has ``growth``;
     ``collects_garbage``: it gives back regions that are free when it runs short, as GPUs do.
 
+    A chunk that has ``most_padding_bytes`` more than it is for is split.
     ``free_chunks`` are size and address as one number, ascending; ``size_at`` has the free chunks
     by where they start, ``start_of`` by where they end, ``in_use`` the sizes of the others.
     ``regions`` are (start, size); ``pool_bytes`` is their sum.  Of the ``requests`` that were
@@ -63,6 +64,7 @@ class Allocator:
     limit_bytes: int = UNLIMITED_BYTES
     growth: bool
     collects_garbage: bool = False
+    most_padding_bytes: int = MOST_PADDING_BYTES
     next_region_bytes: int = 0
     pool_bytes: int = 0
     in_use_bytes: int = 0
@@ -86,6 +88,7 @@ class Allocator:
             limit_bytes=limit_bytes,
             growth=self.growth,
             collects_garbage=self.collects_garbage,
+            most_padding_bytes=self.most_padding_bytes,
             next_region_bytes=self.next_region_bytes,
             pool_bytes=self.pool_bytes,
             in_use_bytes=self.in_use_bytes,
@@ -133,7 +136,7 @@ class Allocator:
         del self.size_at[address]
         end = address + size
         rest = size - wanted
-        if rest >= wanted or rest >= MOST_PADDING_BYTES:
+        if rest >= wanted or rest >= self.most_padding_bytes:
             start = address + wanted
             insort(free_chunks, rest << ADDRESS_BITS | start)
             self.size_at[start] = rest

@@ -27,6 +27,7 @@ from placer.prediction.memory.allocations import Allocations
 from placer.prediction.memory.allocator import (
     ADDRESS,
     ADDRESS_BITS,
+    CHUNK_BYTES,
     MOST_PADDING_BYTES,
     UNLIMITED_BYTES,
     Allocator,
@@ -100,9 +101,14 @@ def peak_in_use(allocations: Allocations, kept: KeptChunks) -> int:
     return state.allocator.peak_bytes
 
 
-def serves(allocations: Allocations, limit_bytes: int, *, growth: bool) -> bool:
-    """Whether an allocator with this limit serves the steps."""
-    state = AllocatorState(Allocator(limit_bytes=limit_bytes, growth=growth))
+def serves(
+    allocations: Allocations, limit_bytes: int, *, growth: bool, splits_all: bool = False
+) -> bool:
+    """Whether an allocator with this limit serves the steps; if it ``splits_all``, no chunk has
+    padding that could be another."""
+    padding = CHUNK_BYTES if splits_all else MOST_PADDING_BYTES
+    allocator = Allocator(limit_bytes=limit_bytes, growth=growth, most_padding_bytes=padding)
+    state = AllocatorState(allocator)
     return limit_bytes >= allocations.restoring_bytes and state.run(allocations)
 
 

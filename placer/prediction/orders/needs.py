@@ -138,18 +138,20 @@ def parts_of_needs(
     step: StepMemory,
     needs: Mapping[str, MemoryNeed],
     requests: Sequence[Mapping[str, Allocations]],
+    caps: Mapping[str, int],
 ) -> dict[str, MemoryNeed]:
     """The ``needs`` with what loading, the first step and later steps need on each GPU."""
     found = dict(needs)
     for name, need in needs.items():
         if not is_cpu(name):
-            parts = _need_parts(step, name, need, [along[name] for along in requests])
+            cap = caps.get(name, need.need.high_bytes)
+            parts = _need_parts(step, name, need, [along[name] for along in requests], cap)
             found[name] = replace(need, parts=parts)
     return found
 
 
 def _need_parts(
-    step: StepMemory, name: str, need: MemoryNeed, asked: Sequence[Allocations]
+    step: StepMemory, name: str, need: MemoryNeed, asked: Sequence[Allocations], cap: int
 ) -> NeedParts:
     """Later steps are followed along the orders that need most in the whole."""
     resident_bytes = _resident_bytes(step, name)
@@ -168,11 +170,14 @@ def _need_parts(
     asker = found[worst[0]].peak_asker
     op = step.layout.names[asker] if asker >= 0 else ""
     loading = find_need(asked[0].loading(), growth=False).need_bytes
+    limit = resident_bytes + int((cap - resident_bytes) / (1 + share))
     return NeedParts(
         loading_bytes=min(loading, high),
         first_step_bytes=first if tuned else later,
         later_steps_bytes=later,
         peak_op=step.owner.get(op, op),
+        serves_split=high > cap
+        and all(serves(a, limit, growth=False, splits_all=True) for a in asked),
     )
 
 

@@ -67,6 +67,14 @@ def test_a_chunk_that_is_not_split_is_padding():
     assert (need.in_use_bytes, need.need_bytes) == (3 * MIB, 4 * MIB)
 
 
+def test_an_allocator_that_splits_every_chunk_needs_less():
+    """b takes the 2 MiB in which a was; d finds no MiB, unless what b leaves is split off."""
+    events = [f"+a:{2 * MIB}", f"+c:{MIB}", "-a", f"+b:{MIB + 256}", f"+d:{MIB - 256}"]
+    found = allocations_of({}, [*events, "-b", "-c", "-d"])
+    assert not serves(found, 3 * MIB, growth=False)
+    assert serves(found, 3 * MIB, growth=False, splits_all=True)
+
+
 def test_what_is_left_of_a_region_may_be_padding():
     """n fits behind t only if t's chunk is split, for which it must be twice as large."""
     allocations = allocations_of({"w": MIB}, [f"+t:{3 * MIB}", f"+n:{MIB}", "-n", "-t"])
