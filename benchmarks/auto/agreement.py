@@ -24,6 +24,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import graphs
 
+from placer.strategies.requests import KINDS
+
 PROGRAMS = {
     "perceptron": 8_192,
     "mlp_mixer": 256,
@@ -107,7 +109,7 @@ def differences(name: str, devices: str, out: Path) -> Iterator[str]:
 def as_asked(way: str, found: Any) -> dict[str, Any]:
     """The options by which ``place`` makes a way; none for those that are no placement."""
     if way != "one-placement":
-        return {"strategy": way} if ":" in way else {}
+        return {"strategy": way} if way.partition(":")[0] in KINDS else {}
     objective = found.plan.solver.objective if found.chosen == way else "step-time"
     fits = any(row.name == "as-it-is" and row.fits for row in found.rows)
     return {"objective": objective, "offload": "never" if fits else "auto"}

@@ -4,7 +4,7 @@
 
 asks for six programs, two of them training steps, which batch fits a card of which the weights take
 less than a fifth, and runs them plainly on a simulated card of that size: at the batch that is
-named, at 1.5 times it, and at batches between until the largest that runs is known to 2%.
+named, at 1.5 times it, and at batches between until the largest that runs is known to 5%.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import graphs
 
 STEPS = 3
-RESOLUTION = 0.02
+RESOLUTION = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)

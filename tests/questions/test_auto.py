@@ -64,6 +64,18 @@ def test_what_fits_one_device_is_left_as_it_is(saved_model):
 
 
 @pytest.mark.slow
+def test_what_fits_no_card_gets_neither_replicas_nor_a_process_for_each(saved_model, tmp_path):
+    """Both hold the whole model on every card: it is placed on several."""
+    devices = cluster(tmp_path, memory="300KiB")
+    settings = {"batch_size": 64, "offload": "never", **WORK}
+    found = placer.auto(str(saved_model), devices, **settings)
+    assert {"GPU:0", "GPU:1"} <= set(found.plan.placement.values())
+    assert not found.chosen.startswith("replicas")
+    assert not next(row for row in found.rows if row.name == "replicas:2").fits
+    assert "a process for each" not in " ".join(found.advice)
+
+
+@pytest.mark.slow
 def test_where_nothing_else_helps_faster_devices_are_named(saved_model, tmp_path):
     """With the gain that the same request has on devices of twice the rates."""
     settings = {"batch_size": 1024, **WORK}
