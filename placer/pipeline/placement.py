@@ -54,9 +54,14 @@ def predict_on_one_device(workload: Workload) -> PredictedPlacement:
     """A step with everything on the first accelerator but feeds and host-only kernels; pins, groups
     and device strings are ignored."""
     free = replace(workload.wanted, pins={}, pin_types={}, keep_together=(), clear_devices=True)
-    idle = idle_bytes(workload.extraction.stored, workload.cluster)
-    workload = workload.with_graph(workload.graph.with_idle(idle))
+    workload = as_loaded(workload)
     return predict_placement(workload, constraints_of(replace(workload, wanted=free)).first_choice)
+
+
+def as_loaded(workload: Workload) -> Workload:
+    """``workload`` beside what is loaded where nothing is placed, and not used."""
+    idle = idle_bytes(workload.extraction.stored, workload.cluster)
+    return workload.with_graph(workload.graph.with_idle(idle))
 
 
 def with_conflict(plan: Plan, solution: Solution, deadline: float) -> Plan:

@@ -17,11 +17,10 @@ from cost_models.devices import Cluster
 from placer.errors import NoSolutionError, ShapeError, UsageError
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.fitting import fit_workload
-from placer.pipeline.placement import place_first_choices, place_workload
+from placer.pipeline.placement import as_loaded, place_first_choices, place_workload
 from placer.pipeline.predicted_placement import predict_seconds
 from placer.pipeline.preparation import decide_strategy, prepare
 from placer.pipeline.solved_plan import fitted_plan
-from placer.pipeline.stored_bytes import idle_bytes
 from placer.pipeline.workload import Workload, read_cluster
 from placer.plan.plan import Plan
 from placer.plan.request import Options, describe_request
@@ -138,15 +137,12 @@ class AutoProgram:
         alone = replace(whole, cluster=group_alone(whole.cluster, [device]))
         return self._built(place_first_choices(alone), alone)
 
-    def as_it_is(self, device: str) -> Built:
-        """The same as it is loaded where nothing is placed: beside what it does not use."""
-        whole = self.whole()
-        alone = replace(whole, cluster=group_alone(whole.cluster, [device]))
-        idle = idle_bytes(whole.extraction.stored, alone.cluster)
-        if not idle.get(device):
-            return self.on_one_device(device)
-        alone = alone.with_graph(alone.graph.with_idle(idle))
-        return self._built(place_first_choices(alone), alone)
+    def as_it_is(self, built: Built, device: str) -> Built:
+        """What was ``built`` on one accelerator, as it is loaded where nothing is placed."""
+        workload = as_loaded(built.workload)
+        if not workload.graph.idle_bytes.get(device):
+            return replace(built)
+        return self._built(place_first_choices(workload), workload)
 
     def place(self, cluster: Cluster, **changes: Any) -> Built:
         """Places the program on some of the devices, with options changed.

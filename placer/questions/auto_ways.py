@@ -110,14 +110,15 @@ class Ways:
     def _as_it_is(self) -> Iterator[Way]:
         first = self.cluster.workers[0]
         for name, built in self.alone.items():
+            is_first = name == first
             yield Way(
-                name=AS_IT_IS if name == first else f"on-{name}",
-                changes="nothing" if name == first else "another device",
+                name=AS_IT_IS if is_first else f"on-{name}",
+                changes="nothing" if is_first else "another device",
                 least_seconds=built.step_seconds,
                 limit="",
-                build=partial(replace, built)
-                if name != first
-                else partial(self.program.as_it_is, name),
+                build=partial(self.program.as_it_is, built, name)
+                if is_first
+                else partial(replace, built),
             )
 
     def _with_less_memory(self) -> Iterator[Way]:

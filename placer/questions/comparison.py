@@ -13,7 +13,7 @@ from placer.fitting.placed_order import FREE
 from placer.graph.op_graph import Op
 from placer.graph.program_source import Bindings, ModelSource
 from placer.pipeline.formulation import Formulation, formulate
-from placer.pipeline.placement import place_workload
+from placer.pipeline.placement import as_loaded, place_workload
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import decide_strategy, on_accelerators, prepare
 from placer.pipeline.solved_plan import plan_metrics
@@ -121,7 +121,7 @@ def compare_workload(
     names = [n for n in solvers if n != SMALLEST_TABLES or formulation.problem.tables]
     default = _first_choice(formulation)
     others = [
-        _row(name, default, formulation.problem, workload)
+        _row(name, default, formulation.problem, as_loaded(workload))
         if name == DEFAULT
         else _baseline(name, finder, workload)
         for name in names

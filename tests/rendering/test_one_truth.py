@@ -258,3 +258,28 @@ def test_rows_of_other_questions_are_those_of_their_plan(programs):
     assert report.memory.required_bytes == max(
         report.memory.high_bytes, report.memory.need_high_bytes
     )
+
+
+@pytest.mark.slow
+def test_what_is_loaded_and_not_used_counts_alike(tmp_path):
+    """On one device: in a report, in the row of ``auto`` that changes nothing, in that of
+    TensorFlow's own placement; and a report places as ``place`` does, which leaves it out."""
+    import tensorflow as tf
+
+    module, path = tf.Module(), tmp_path / "model"
+    module.used, module.unused = (tf.Variable(tf.zeros([256, 256 * n])) for n in (2, 4))
+    spec = tf.TensorSpec([None, 256], name="x")
+    module.run = tf.function(lambda x: x @ module.used, input_signature=[spec])
+    tf.saved_model.save(module, path, signatures=module.run)
+    options = {**QUICK, "batch_size": 8}
+    one = placer.report(path, "1xGPU:8MiB", **options)
+    required = one.memory.required_bytes
+    assert required > 6 * 256 * 256 * 4
+    row = placer.auto(path, "1xGPU:8MiB", **options).rows[0]
+    assert (row.name, row.need_bytes["GPU:0"]) == ("as-it-is", required)
+    workload = prepare(path, "1xGPU:8MiB", Options(**options))
+    default = compare_workload(workload, None, [DEFAULT]).strategies[1]
+    assert default.need_bytes["GPU:0"] == required
+    plan = placer.place(path, "1xGPU:8MiB", **options)
+    assert (one.plan.placement, one.plan.need_bytes) == (plan.placement, plan.need_bytes)
+    assert plan.need_bytes["GPU:0"] < required
