@@ -221,16 +221,19 @@ def outputs_of(path: Path, pictures: Any) -> Any:
 
 
 def train(out: Path, size: int, batch: int) -> None:
-    """Prints for each kind of data-parallel training the most in use on each simulated card, the
-    prediction, what a step sends, and the losses on two logical CPUs beside MirroredStrategy's."""
+    """Prints for each kind of data-parallel training the most in use on each simulated card while
+    it trains, the prediction, what a step sends, and the losses on two logical CPUs beside
+    MirroredStrategy's."""
     del size
     losses = {}
     for way in TRAINING:
         words = ("step", f"train-{way}", "--batch", str(batch))
-        found = in_use(out, f"train-{way}.json", *words)
-        tell(way, json.loads((out / f"{way}-plan.json").read_text()) or found, found)
+        in_use(out, f"train-{way}.json", *words)
         subprocess.run([sys.executable, __file__, *words, "--out", str(out)], check=True)
         losses[way] = json.loads((out / f"{way}-losses.json").read_text())
+        told = json.loads((out / f"{way}-memory.json").read_text())
+        tell(way, told["predicted"] or told["found"], told["found"])
+        print(f"{way}: {told['sent']}")
     for way in TRAINING:
         pairs = zip(losses[way], losses[MIRRORED], strict=True)
         off = max(abs(ours / theirs - 1) for ours, theirs in pairs)
@@ -262,19 +265,20 @@ def train_step(out: Path, way: str, batch: int) -> None:
     names = [f"{'GPU' if has_gpus else 'CPU'}:{number}" for number in range(2)]
     if not has_gpus:
         placer.cpu_devices(3)
+    told: dict[str, Any] = {"predicted": {}, "sent": "by NCCL"}
     if way == MIRRORED:
         with tf.distribute.MirroredStrategy(names).scope():
             model = network()
-        losses = losses_of(model, x, y)
-        if has_gpus:
-            (out / f"{way}-plan.json").write_text("{}")
+        losses = losses_of(model, x, y, told)
     else:
-        losses = divided_losses(out, way, x, y, has_gpus=has_gpus)
+        losses = divided_losses(way, x, y, told)
     (out / f"{way}-losses.json").write_text(json.dumps(losses))
+    if has_gpus:
+        (out / f"{way}-memory.json").write_text(json.dumps(told))
 
 
-def divided_losses(out: Path, way: str, x: Any, y: Any, *, has_gpus: bool) -> list[float]:
-    """The losses of replicas as :func:`placer.auto` builds them."""
+def divided_losses(way: str, x: Any, y: Any, told: dict[str, Any]) -> list[float]:
+    """The losses of replicas as :func:`placer.auto` builds them; ``told`` gets the prediction."""
     from functools import partial
 
     import placer
@@ -288,21 +292,27 @@ def divided_losses(out: Path, way: str, x: Any, y: Any, *, has_gpus: bool) -> li
     model = network()
     step = trace_step(model, batch_specs((x, y)), "train_step", method(model))
     plan = placer.place(step, CARDS, batch_size=len(x), offload="never", work_limit=10)
-    if has_gpus:
-        rows = {row.name: row.peak_memory_bytes for row in plan.devices if row.type != "CPU"}
-        (out / f"{way}-plan.json").write_text(json.dumps(rows))
-        gradients = 4 * model.count_params()
-        sent, ring = plan.metrics.sent_bytes, plan.metrics.collective_bytes
-        told = f"{way}: gradients of {gradients / 1e6:.1f} MB, {sent / 1e6:.1f} MB in transfers"
-        print(f"{told}, {(ring or 0) / 1e6:.1f} MB in all-reduces", file=sys.stderr)
+    rows = {row.name: row.peak_memory_bytes for row in plan.devices if row.type != "CPU"}
+    gradients, sent = 4e-6 * model.count_params(), 1e-6 * plan.metrics.sent_bytes
+    ring = 1e-6 * (plan.metrics.collective_bytes or 0)
+    told["predicted"] = rows
+    told["sent"] = (
+        f"gradients of {gradients:.1f} MB, {sent:.1f} MB in transfers, {ring:.1f} in all-reduces"
+    )
     how = BoundStep(method=method, parts=division.parts, adapts=True)
     with bind_model(plan, model, step=how):
-        return losses_of(model, x, y)
+        return losses_of(model, x, y, told)
 
 
-def losses_of(model: Any, x: Any, y: Any) -> list[float]:
-    """The losses of ten epochs of one batch."""
+def losses_of(model: Any, x: Any, y: Any, told: dict[str, Any]) -> list[float]:
+    """The losses of ten epochs of one batch; ``told`` gets the most in use meanwhile."""
+    import tensorflow as tf
+
+    names = [f"GPU:{n}" for n, _ in enumerate(tf.config.list_physical_devices("GPU"))]
+    for name in names:
+        tf.config.experimental.reset_memory_stats(name)
     found = model.fit(x, y, batch_size=len(x), epochs=10, shuffle=False, verbose=0)
+    told["found"] = {n: tf.config.experimental.get_memory_info(n)["peak"] for n in names}
     return [float(loss) for loss in found.history["loss"]]
 
 
