@@ -138,7 +138,7 @@ class AutoProgram:
         return self._built(place_first_choices(alone), alone)
 
     def as_it_is(self, built: Built, device: str) -> Built:
-        """What was ``built`` on one accelerator, as it is loaded where nothing is placed."""
+        """Returns what was ``built`` on one accelerator as it is where nothing is placed."""
         workload = as_loaded(built.workload)
         if not workload.graph.idle_bytes.get(device):
             return replace(built)
