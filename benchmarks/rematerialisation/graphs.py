@@ -34,8 +34,8 @@ from time import process_time
 from cost_models.clusters import parse_cluster
 from placer.extraction import extract
 from placer.fitting.fitted_step import FitRequest, FittedStep
-from placer.fitting.reduction import working_sets
 from placer.fitting.step_fitting import fit_step
+from placer.fitting.working_sets import working_sets
 from placer.graph.control_edges import add_control_edges
 from placer.graph.rewritten_graphs import rewrite_graph
 from placer.prediction.costs.op_costs import estimate_costs

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from placer.fitting.recompute_problem import RematerialisationProblem
+from placer.fitting.working_sets import find_roots
 from placer.graph.op_graph import OpGraph
 from placer.graph.passes.differentiation import is_update_type
 from placer.graph.passes.roles import find_roles
@@ -88,7 +89,7 @@ class StepReduction:
         self.is_forward = [
             op.name not in gradients and not is_update_type(op.op_type) for op in ops
         ]
-        self.roots = _find_roots(layout)
+        self.roots = find_roots(layout)
         self.is_repeatable = [
             self.is_forward[n]
             and op.name in allowed
@@ -329,17 +330,6 @@ def _is_copy(layout: StepLayout, value: int) -> bool:
     )
 
 
-def _find_roots(layout: StepLayout) -> tuple[int, ...]:
-    """The value whose buffer each value is: its own, unless it is a view."""
-    roots = list(range(len(layout.memory)))
-    for outputs in layout.outputs:
-        for value in outputs:
-            sources = layout.shared.get(value, ())
-            if sources:
-                roots[value] = roots[sources[0]]
-    return tuple(roots)
-
-
 def _least_size(sizes: list[int]) -> int:
     """The smallest of the large ones."""
     sizes.sort(reverse=True)
@@ -349,23 +339,3 @@ def _least_size(sizes: list[int]) -> int:
         if held >= _SHARE * total or count == _MOST_NODES:
             return size
     return 1
-
-
-def working_sets(layout: StepLayout) -> dict[str, tuple[str, int]]:
-    """By device, the op that needs most at once and those bytes, without what is resident: what it
-    reads and writes, and its workspace.  What may be written over an input does not count."""
-    roots, found = _find_roots(layout), dict[str, tuple[str, int]]()
-    lasting = (Effect.RESIDENT, Effect.READ_VARIABLE)
-    for op, inputs in enumerate(layout.inputs):
-        device = layout.devices[op]
-        values = {roots[value] for value in inputs}
-        values |= {v for v in layout.outputs[op] if roots[v] == v and not layout.overwritten.get(v)}
-        size = layout.temporary_bytes[op] + sum(
-            layout.bytes[value]
-            for value in values
-            if layout.memory[value] == device
-            and layout.effects[layout.producer[value]] not in lasting
-        )
-        if size > found.get(device, ("", -1))[1]:
-            found[device] = layout.names[op], size
-    return found

@@ -18,10 +18,11 @@ from placer.fitting.fitted_step import (
     Floor,
 )
 from placer.fitting.recompute_sequences import first_sequence
-from placer.fitting.reduction import StepReduction, working_sets
+from placer.fitting.reduction import StepReduction
 from placer.fitting.rewriting import PlannedStep, RewritingPlanner, reads_what_ran
 from placer.fitting.step_trials import Base, Reductions, StepTrials
 from placer.fitting.swapping import choose_swaps, hidden_relief
+from placer.fitting.working_sets import working_sets
 from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import NO_REWRITING, Rewriting
 from placer.graph.rewritten_graphs import rewrite_graph

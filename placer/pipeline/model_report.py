@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,19 @@ from cost_models.op_cost import OpCost
 from cost_models.op_info import ask_once
 from placer.errors import ShapeError
 from placer.graph.buffer_sharing import shared_input
-from placer.graph.name_scopes import scope_of
 from placer.graph.op_graph import Op, OpGraph, Variable
 from placer.graph.op_types import READ_VARIABLE
 from placer.graph.passes.roles import find_roles
 from placer.graph.tensor_names import split_tensor
 from placer.pipeline.costing import has_red_zones
+from placer.pipeline.hotspots import (
+    _DEEPEST_SCOPE,
+    HOTSPOT_COUNT,
+    _hotspot,
+    find_hotspots,
+    telling_scopes,
+    work_of,
+)
 from placer.pipeline.placement import place_workload
 from placer.pipeline.plan_warnings import count_left_over, summed_bytes
 from placer.pipeline.predicted_placement import PredictedPlacement
@@ -27,7 +34,6 @@ from placer.pipeline.stored_bytes import loading_facts
 from placer.pipeline.workload import Workload, require_known_shapes
 from placer.plan.report import (
     ComputeFacts,
-    Hotspot,
     IndivisibleGroup,
     InputFacts,
     MemoryFacts,
@@ -43,11 +49,6 @@ from placer.prediction.step.routes import is_cpu
 if TYPE_CHECKING:
     from placer.extraction.extraction import Extraction
     from placer.extraction.graph_defs.program import ProgramInput
-
-HOTSPOT_COUNT = 10
-"""Hotspots and live buffers are listed largest first; a person reads ten."""
-
-_DEEPEST_SCOPE = 6
 
 
 def analyse(workload: Workload, together: PredictedPlacement) -> Report:
@@ -221,7 +222,7 @@ def _compute_facts(workload: Workload, metrics: Metrics) -> ComputeFacts:
     start, finish = metrics.schedule.start_seconds, metrics.schedule.finish_seconds
     seconds = {op: finish[op] - start[op] for op in graph.ops}
     found = [costs[op] for op in graph.ops]
-    work = dict(zip(graph.ops, ask_once(_work, found), strict=True))
+    work = dict(zip(graph.ops, ask_once(work_of, found), strict=True))
     whole = _hotspot("", graph.ops, work, seconds)
     times = [*zip(found, seconds.values(), strict=True)]
     unmodelled = sum([second for cost, second in times if cost.unmodelled])
@@ -233,71 +234,12 @@ def _compute_facts(workload: Workload, metrics: Metrics) -> ComputeFacts:
         step_seconds=metrics.schedule.step_seconds,
         busy_seconds=whole.seconds,
         reference=reference.model or reference.name,
-        by_op_type=_hotspots(op_types, work, seconds),
-        by_scope=_hotspots(_telling_scopes(seconds), work, seconds),
+        by_op_type=find_hotspots(op_types, work, seconds),
+        by_scope=find_hotspots(telling_scopes(seconds), work, seconds),
         unmodelled_share=unmodelled / whole.seconds if whole.seconds else 0.0,
         inaccurate_share=share,
         relative_error=reference.relative_error + share if reference.relative_error else None,
     )
-
-
-_Work = tuple[int, int, int]
-"""Flops, bytes read and written, and bytes of the outputs."""
-
-
-def _work(cost: OpCost) -> _Work:
-    return cost.flops, cost.bytes_accessed, sum([size or 0 for size in cost.output_bytes])
-
-
-def _hotspots(
-    groups: Mapping[str, Sequence[str]], work: Mapping[str, _Work], seconds: Mapping[str, float]
-) -> tuple[Hotspot, ...]:
-    """The groups of ops with the most busy ``seconds``, largest first."""
-    spots = [_hotspot(name, ops, work, seconds) for name, ops in groups.items()]
-    spots.sort(key=lambda spot: (-spot.seconds, -spot.bytes_accessed, spot.name))
-    return tuple(spots[:HOTSPOT_COUNT])
-
-
-def _hotspot(
-    name: str, ops: Collection[str], work: Mapping[str, _Work], seconds: Mapping[str, float]
-) -> Hotspot:
-    flops, bytes_accessed, output_bytes = map(sum, zip(*[work[op] for op in ops], strict=True))
-    return Hotspot(
-        name=name,
-        op_count=len(ops),
-        flops=flops,
-        bytes_accessed=bytes_accessed,
-        output_bytes=output_bytes,
-        seconds=sum([seconds[op] for op in ops]),
-    )
-
-
-def _telling_scopes(busy: Mapping[str, float]) -> dict[str, list[str]]:
-    """Ops by name scope, each scope as deep as it takes to tell something.
-
-    A scope that holds more than a quarter of the ``busy`` seconds is opened: an exported model has
-    everything in one or two outer scopes.  It stays closed where that would scatter it, no scope
-    in it holding a hundredth of it.
-    """
-    large = sum(busy.values()) / 4
-    closed: dict[str, list[str]] = {}
-    opened = [("", 0, list(busy))]
-    while opened:
-        scope, depth, ops = opened.pop()
-        inner: dict[str, list[str]] = {}
-        for op in ops:
-            inner.setdefault(scope_of(op, depth + 1), []).append(op)
-        seconds = {name: sum([busy[op] for op in members]) for name, members in inner.items()}
-        largest = max((seconds[name] for name in inner if name != scope), default=0.0)
-        if depth and largest < sum(seconds.values()) / 100:
-            closed.setdefault(scope, []).extend(ops)
-            continue
-        for name, members in inner.items():
-            if name != scope and seconds[name] > large:
-                opened.append((name, depth + 1, members))
-            else:
-                closed.setdefault(name, []).extend(members)
-    return closed
 
 
 def _largest_group(graph: OpGraph, costs: Mapping[str, OpCost]) -> IndivisibleGroup | None:

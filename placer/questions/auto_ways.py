@@ -13,17 +13,20 @@ c its longest chain of ops, these are
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cost_models.devices import Cluster, DeviceProperties
-from cost_models.op_info import Shape
-from cost_models.roofline import op_seconds
 from placer.errors import NoSolutionError, PlacerError
-from placer.graph.op_graph import Op
 from placer.graph.passes.roles import find_roles
-from placer.pipeline.workload import Workload
+from placer.questions.auto_bounds import (
+    kind_of,
+    least_sum,
+    loads_of,
+    work_elsewhere,
+    work_of,
+    work_of_part,
+)
 from placer.questions.auto_programs import AutoProgram, Built
 from placer.strategies.requests import (
     ALL_REDUCE,
@@ -82,15 +85,15 @@ class Ways:
         self.alone: dict[str, Built] = {}
         like, kinds = dict[str, str](), dict[str, str]()
         for name in cluster.workers:
-            like[name] = kinds.setdefault(_kind(cluster, name), name)
+            like[name] = kinds.setdefault(kind_of(cluster, name), name)
             if like[name] not in self.alone:
                 self.alone[name] = program.on_one_device(name)
-        works = {name: _work(self.alone[kind], kind) for name, kind in like.items()}
+        works = {name: work_of(self.alone[kind], kind) for name, kind in like.items()}
         self.shares = [
-            _loads(built, kind, cluster.device(kind)) for kind, built in self.alone.items()
+            loads_of(built, kind, cluster.device(kind)) for kind, built in self.alone.items()
         ]
         self.rate = sum(1 / work for work in works.values())
-        self.ideal = _least_sum(self.shares) / self.rate
+        self.ideal = least_sum(self.shares) / self.rate
         least = min(works.values())
         self.speeds = tuple(least / work for work in works.values())
         self.fastest = like[min(works, key=works.__getitem__)]
@@ -146,9 +149,9 @@ class Ways:
     def _one_placement(self) -> Way:
         chain, shared = self.whole.plan.metrics.critical_path_seconds or 0.0, self.ideal
         if not self.whole.fits:  # the host may take a part
-            host = _work_elsewhere(self.whole, self.fastest, self.cluster.host)
-            loads = _loads(self.whole, self.fastest, self.cluster.host)
-            shared, chain = _least_sum([*self.shares, loads]) / (self.rate + 1 / host), 0.0
+            host = work_elsewhere(self.whole, self.fastest, self.cluster.host)
+            loads = loads_of(self.whole, self.fastest, self.cluster.host)
+            shared, chain = least_sum([*self.shares, loads]) / (self.rate + 1 / host), 0.0
         elif len(self.cluster.workers) == 1:
             shared = self.whole.step_seconds
         limit = _CHAIN if chain > shared else _SHARED if len(self.cluster.workers) > 1 else _ON_ONE
@@ -294,8 +297,8 @@ class Ways:
         count, size = len(self.cluster.workers), self.program.size or 1
         least = max(1, size // parts) if asked.kind == PIPELINE else math.ceil(size / parts)
         piece = self.program.whole(least)
-        works = [_work_of_part(built, piece, kind) for kind, built in self.alone.items()]
-        part, rest = (_least_sum(loads) for loads in zip(*works, strict=True))
+        works = [work_of_part(built, piece, kind) for kind, built in self.alone.items()]
+        part, rest = (least_sum(loads) for loads in zip(*works, strict=True))
         shared = (parts * part + (0.0 if asked.kind == HYBRID else rest)) / count
         ops = len(piece.graph.ops) + (parts - 1) * len(works[0][0])
         if asked.kind == ALL_REDUCE:  # every one has what comes of gradients, updates too
@@ -306,54 +309,3 @@ class Ways:
         if asked.kind == REPLICAS:
             return max(shared, *(sum(each.values()) for each, _ in works)), ops
         return shared, ops
-
-
-def _kind(cluster: Cluster, name: str) -> str:
-    """Returns the properties of a device as text, without its name."""
-    return repr(replace(cluster.device(name), name=""))
-
-
-def _work_of_part(
-    built: Built, piece: Workload, worker: str
-) -> tuple[dict[str, float], dict[str, float]]:
-    """The busy seconds of a worker by op: for one part of a batch, and for what the whole batch
-    needs once; ``piece`` is the program with the examples of a part."""
-    device = built.workload.cluster.device(worker)
-    whole = built.workload.graph.ops
-    part, rest = dict[str, float](), dict[str, float]()
-    for name, op in piece.graph.ops.items():
-        if name in whole and built.plan.placement[name] == worker:
-            loads = rest if _shapes(op) == _shapes(whole[name]) else part
-            loads[name] = op_seconds(piece.costs[name], device) / device.parallel_ops
-    return part, rest
-
-
-def _loads(built: Built, worker: str, device: DeviceProperties) -> dict[str, float]:
-    """The shares of the ops of a worker that has all of them, in busy seconds on ``device``."""
-    costs = built.workload.costs
-    ops = [op for op, name in built.plan.placement.items() if name == worker]
-    seconds = {op: op_seconds(costs[op], device) for op in ops}
-    total = sum(seconds.values())
-    return {op: each / total for op, each in seconds.items()} if total else {"": 1.0}
-
-
-def _least_sum(loads: Sequence[Mapping[str, float]]) -> float:
-    """The sum over the ops, each where it takes the least."""
-    return sum(min(load.get(op, 0.0) for load in loads) for op in loads[0])
-
-
-def _work_elsewhere(built: Built, worker: str, device: DeviceProperties) -> float:
-    """The busy seconds in which ``device`` would do what a worker does, never quite zero."""
-    costs, placement = built.workload.costs, built.plan.placement
-    busy = sum(op_seconds(costs[op], device) for op, name in placement.items() if name == worker)
-    return max(busy / device.parallel_ops, 1e-12)
-
-
-def _shapes(op: Op) -> list[Shape]:
-    return [tensor.shape for tensor in (*op.info.inputs, *op.info.outputs)]
-
-
-def _work(built: Built, worker: str) -> float:
-    """The busy seconds of a step on a worker that has all of it, never quite zero."""
-    busy = next(row.busy_seconds for row in built.plan.devices if row.name == worker)
-    return max((busy or 0.0) / built.workload.cluster.device(worker).parallel_ops, 1e-12)

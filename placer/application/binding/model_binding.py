@@ -18,6 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from placer.application.binding.bindable_models import check_model, without_compilation
 from placer.application.binding.bound_variables import BoundVariables
 from placer.application.binding.derived_placement import derive_placement
 from placer.application.binding.fitted_batches import batch_advice, count_examples, fitted
@@ -30,7 +31,7 @@ from placer.application.placing.placed_function import PlacedFunction, place_fun
 from placer.errors import UsageError
 from placer.extraction.division.dividing import planned
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.reading.keras_two import count_step, is_compiled, is_keras_two
+from placer.extraction.reading.keras_two import count_step, is_keras_two
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import (
     as_tensors,
@@ -112,17 +113,17 @@ class _Block(AbstractContextManager["BoundModel"]):
 def _bound_model(
     plan: Plan, model: Any, strict: bool, step: BoundStep, missing: str
 ) -> Iterator[BoundModel]:
-    _check_model(model, compiled=step.name != "predict_step")
+    check_model(model, compiled=step.name != "predict_step")
     switch_red_zones_off()
     mapping = running_mapping(plan.placement.values(), missing)
     bound = BoundModel(model, plan, mapping, strict=strict, step=step)
     before = {name: getattr(model, name) for name in bound.runners}
-    compile_, asked = model.compile, [_without_compilation(model)]
+    compile_, asked = model.compile, [without_compilation(model)]
 
     def compile_and_bind(*arguments: Any, **keywords: Any) -> None:
         compile_(*arguments, **keywords)
         before.update(dict.fromkeys(before))
-        asked.append(_without_compilation(model))
+        asked.append(without_compilation(model))
         bound.start_again()
 
     try:
@@ -137,23 +138,6 @@ def _bound_model(
         for name, function in before.items():
             placed = getattr(model, name) in bound.runners.values()
             setattr(model, name, function if placed else None)
-
-
-def _without_compilation(model: Any) -> bool:
-    """Switches XLA off for ``model``, and returns whether it was on.
-
-    It warns where that was asked for: on a machine with a GPU it is Keras's own choice.
-    """
-    asked, model.jit_compile = bool(model.jit_compile), False
-    if asked:
-        is_own = getattr(model, "_resolve_auto_jit_compile", bool)()  # Keras 3 takes it by itself
-        level = logging.INFO if is_own else logging.WARNING
-        _LOG.log(
-            level,
-            "jit_compile is off for %r while it is bound: XLA would put a whole step on one device",
-            model.name,
-        )
-    return asked
 
 
 class BoundModel:
@@ -189,7 +173,7 @@ class BoundModel:
     def start_again(self) -> None:
         """The same once the model was compiled inside of the block: what it runs from now on is
         nearly what the plan is of.  The slots of an optimizer that it has no longer are let go."""
-        _check_model(self.model, compiled=True)
+        check_model(self.model, compiled=True)
         self._variables.release()
         self._known.clear()
         self.functions.clear()
@@ -339,20 +323,4 @@ class BoundModel:
         outputs = [self.placed("predict_step", data)(data) for data in map(as_tensors, batches)]
         return tf.nest.map_structure(
             lambda *parts: parts[0] if len(parts) == 1 else tf.concat(parts, 0), *outputs
-        )
-
-
-def _check_model(model: Any, *, compiled: bool) -> None:
-    if compiled and not (is_compiled(model) and getattr(model, "optimizer", None)):
-        name = getattr(model, "name", type(model).__name__)
-        raise UsageError(f"{name!r} is not a compiled Keras model: call model.compile first")
-    if model.run_eagerly:
-        raise UsageError(
-            f"{model.name!r} is compiled with run_eagerly=True: eager ops have no placement; "
-            "compile it without"
-        )
-    if not isinstance(model.distribute_strategy, type(tf.distribute.get_strategy())):
-        raise UsageError(
-            f"{model.name!r} was built under a tf.distribute strategy, which copies its variables "
-            "to several devices itself: build it without"
         )

@@ -6,12 +6,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes
-from cost_models.tensor_size import is_known
 from placer.plan.report import (
     LEFT_OVER_WORDS,
     ComputeFacts,
     Hotspot,
-    InputFacts,
     ModelFacts,
     Report,
 )
@@ -26,6 +24,7 @@ from placer.rendering.quantities import (
 )
 from placer.rendering.text.answers import report_answer
 from placer.rendering.text.formats import to_csv
+from placer.rendering.text.input_text import batch_line, input_lines, listed
 from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
 from placer.rendering.text.loading_text import loading_rows, need_parts_text
 from placer.rendering.text.plan_text import FORMAT_WORDS, counted, gate_block, plan_sections
@@ -42,7 +41,6 @@ _KIND_WORDS = {
     "feed": "fed values",
     "unused": "unused variables",
 }
-_INPUT_ROWS = 6
 _BUFFER_ROWS = 3
 _UNKNOWN_ROWS = 5
 _SCOPE_ROWS = 6
@@ -104,17 +102,17 @@ def _model_rows(model: ModelFacts, width: int) -> list[tuple[str, RenderableType
     return [
         ("ops", ops),
         ("parameters", _parameter_line(model)),
-        ("inputs", Text("\n".join(_input_lines(model.inputs)))),
+        ("inputs", Text("\n".join(input_lines(model.inputs)))),
         ("outputs", _output_line(model, width)),
         *([("not fetched", _left_over_lines(model, width))] if model.left_over else []),
-        ("batch", _batch_line(model)),
+        ("batch", batch_line(model)),
     ]
 
 
 def _output_line(model: ModelFacts, width: int) -> str:
     """The outputs, and what fetching them takes."""
     size = f", {format_bytes(model.output_bytes)} to fetch" if model.output_bytes else ""
-    return _listed([shorten(key, width // 3) for key in model.outputs], 3) + size
+    return listed([shorten(key, width // 3) for key in model.outputs], 3) + size
 
 
 def _left_over_lines(model: ModelFacts, width: int) -> Text:
@@ -143,47 +141,6 @@ def _parameter_line(model: ModelFacts) -> str:
         f"{model.parameter_count:,} in {format_count(model.variable_count, 'variable')}: {sizes}"
         + (f"; {unsized:,} of unknown shape" if unsized else "")
     )
-
-
-def _input_lines(inputs: Sequence[InputFacts]) -> list[str]:
-    """Whole name, dtype and shape, with what an unknown dimension was bound to."""
-    lines = []
-    for item in inputs[:_INPUT_ROWS]:
-        declared, bound = format_shape(item.declared_shape), format_shape(item.bound_shape)
-        shape = declared if declared == bound else f"{declared} set to {bound}"
-        part = f", {item.part} of {item.of}" if item.part else ""
-        lines.append(f"{item.key} {item.dtype} {shape}{part}")
-    if len(inputs) > _INPUT_ROWS:
-        lines.append(f"and {len(inputs) - _INPUT_ROWS} more")
-    return lines or ["none"]
-
-
-def _batch_line(model: ModelFacts) -> RenderableType:
-    """Returns a line on the batch size, and on what stays open."""
-    still, ways = open_inputs(model)
-    bound = f"set to {model.batch_size} (--batch-size)" if model.batch_size is not None else ""
-    if still and bound:
-        return Text(f"{bound}; {still} still open: {ways}", style="yellow")
-    if still:
-        return Text(f"not set: {still} of unknown size; give {ways}", style="yellow")
-    given = any(item.bound_shape != item.declared_shape for item in model.inputs)
-    fixed = "set by --shape and --ragged" if given else "fixed by the shapes in the file"
-    return bound or (fixed if model.inputs else "the model has no inputs")
-
-
-def open_inputs(model: ModelFacts) -> tuple[str, str]:
-    """The inputs whose size stays open (``""`` for none), and the options that say it."""
-    still = [item for item in model.inputs if not is_known(item.bound_shape)]
-    ways = [] if model.batch_size is not None else ["--batch-size N"]
-    ways += [_sizes_of(model, item.of) for item in still if item.part][:1]
-    ways += ["--shape NAME=32x128"] if any(not item.part for item in still) else []
-    return _listed([item.key for item in still], 3) if still else "", " or ".join(ways)
-
-
-def _sizes_of(model: ModelFacts, ragged: str) -> str:
-    """The option that says how long the rows of a ragged or sparse input are."""
-    levels = sum(item.of == ragged and item.part == "row_splits" for item in model.inputs)
-    return f"--ragged {ragged}=32{'x50' * max(levels, 1)}"
 
 
 def _at_least(report: Report) -> str:
@@ -357,9 +314,3 @@ def _unknown_names(report: Report) -> RenderableType:
     return Text(
         printable("\n".join(lines), keep="\n"), style="yellow", no_wrap=True, overflow="ignore"
     )
-
-
-def _listed(names: Sequence[str], limit: int) -> str:
-    """The first names, and how many more there are."""
-    shown = ", ".join(names[:limit]) or "none"
-    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -17,9 +17,9 @@ from placer.rendering.quantities import (
     known,
 )
 from placer.rendering.text.formats import to_csv
+from placer.rendering.text.input_text import open_inputs
 from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS
-from placer.rendering.text.report_text import open_inputs
 
 _BAR_WIDTH = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉"

@@ -1,0 +1,47 @@
+"""Whether a Keras model can be bound, and its compilation by XLA."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import tensorflow as tf
+
+from placer.errors import UsageError
+from placer.extraction.reading.keras_two import is_compiled
+
+_LOG = logging.getLogger(__name__)
+
+
+def without_compilation(model: Any) -> bool:
+    """Switches XLA off for ``model``, and returns whether it was on.
+
+    It warns where that was asked for: on a machine with a GPU it is Keras's own choice.
+    """
+    asked, model.jit_compile = bool(model.jit_compile), False
+    if asked:
+        is_own = getattr(model, "_resolve_auto_jit_compile", bool)()  # Keras 3 takes it by itself
+        level = logging.INFO if is_own else logging.WARNING
+        _LOG.log(
+            level,
+            "jit_compile is off for %r while it is bound: XLA would put a whole step on one device",
+            model.name,
+        )
+    return asked
+
+
+def check_model(model: Any, *, compiled: bool) -> None:
+    """Raises :class:`UsageError` for a model that cannot be bound; ``compiled`` if it has to be."""
+    if compiled and not (is_compiled(model) and getattr(model, "optimizer", None)):
+        name = getattr(model, "name", type(model).__name__)
+        raise UsageError(f"{name!r} is not a compiled Keras model: call model.compile first")
+    if model.run_eagerly:
+        raise UsageError(
+            f"{model.name!r} is compiled with run_eagerly=True: eager ops have no placement; "
+            "compile it without"
+        )
+    if not isinstance(model.distribute_strategy, type(tf.distribute.get_strategy())):
+        raise UsageError(
+            f"{model.name!r} was built under a tf.distribute strategy, which copies its variables "
+            "to several devices itself: build it without"
+        )

@@ -1,0 +1,64 @@
+"""The work of the devices of a way, from which the bounds of its step follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cost_models.devices import Cluster, DeviceProperties
+from cost_models.op_info import Shape
+from cost_models.roofline import op_seconds
+from placer.graph.op_graph import Op
+from placer.pipeline.workload import Workload
+from placer.questions.auto_programs import Built
+
+
+def kind_of(cluster: Cluster, name: str) -> str:
+    """Returns the properties of a device as text, without its name."""
+    return repr(replace(cluster.device(name), name=""))
+
+
+def work_of_part(
+    built: Built, piece: Workload, worker: str
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The busy seconds of a worker by op: for one part of a batch, and for what the whole batch
+    needs once; ``piece`` is the program with the examples of a part."""
+    device = built.workload.cluster.device(worker)
+    whole = built.workload.graph.ops
+    part, rest = dict[str, float](), dict[str, float]()
+    for name, op in piece.graph.ops.items():
+        if name in whole and built.plan.placement[name] == worker:
+            loads = rest if _shapes(op) == _shapes(whole[name]) else part
+            loads[name] = op_seconds(piece.costs[name], device) / device.parallel_ops
+    return part, rest
+
+
+def loads_of(built: Built, worker: str, device: DeviceProperties) -> dict[str, float]:
+    """The shares of the ops of a worker that has all of them, in busy seconds on ``device``."""
+    costs = built.workload.costs
+    ops = [op for op, name in built.plan.placement.items() if name == worker]
+    seconds = {op: op_seconds(costs[op], device) for op in ops}
+    total = sum(seconds.values())
+    return {op: each / total for op, each in seconds.items()} if total else {"": 1.0}
+
+
+def least_sum(loads: Sequence[Mapping[str, float]]) -> float:
+    """The sum over the ops, each where it takes the least."""
+    return sum(min(load.get(op, 0.0) for load in loads) for op in loads[0])
+
+
+def work_elsewhere(built: Built, worker: str, device: DeviceProperties) -> float:
+    """The busy seconds in which ``device`` would do what a worker does, never quite zero."""
+    costs, placement = built.workload.costs, built.plan.placement
+    busy = sum(op_seconds(costs[op], device) for op, name in placement.items() if name == worker)
+    return max(busy / device.parallel_ops, 1e-12)
+
+
+def _shapes(op: Op) -> list[Shape]:
+    return [tensor.shape for tensor in (*op.info.inputs, *op.info.outputs)]
+
+
+def work_of(built: Built, worker: str) -> float:
+    """The busy seconds of a step on a worker that has all of it, never quite zero."""
+    busy = next(row.busy_seconds for row in built.plan.devices if row.name == worker)
+    return max((busy or 0.0) / built.workload.cluster.device(worker).parallel_ops, 1e-12)
