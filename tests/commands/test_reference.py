@@ -1,4 +1,4 @@
-"""The pages that list what the program has: options, and codes of warnings."""
+"""The pages that list what the program has: options, names in Python, and codes of warnings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 from commands import reference_page
+
+import placer
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = {"message", "text", "str(error)", "self.damage"}
@@ -17,6 +19,12 @@ MOVES = {"host_only_kernel", "no_kernel_for_dtype"}
 def test_the_reference_is_what_the_parser_has():
     """``make reference`` writes it anew."""
     assert (ROOT / "docs" / "reference.md").read_text() == reference_page.page()
+
+
+def test_the_python_interface_has_every_name():
+    """What ``import placer`` offers is in the page that is made of docstrings."""
+    page = (ROOT / "docs" / "api.md").read_text()
+    assert set(re.findall(r"auto(?:function|class):: placer\.(\w+)", page)) == {*placer._HOMES}
 
 
 def test_the_page_of_warnings_has_every_code():
