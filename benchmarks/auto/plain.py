@@ -3,10 +3,10 @@
     python benchmarks/auto/plain.py --out DIR [MODEL...]     # needs an idle machine
 
 Every model is written as a GraphDef, its ops are profiled with one thread at batches of 1 and of
-64, and one device is fitted to those of all models (``placer calibrate``).  ``auto`` chooses for two such
-devices.  What it chose and the plain program run in turns in sessions with the same threads: two
-logical CPUs, one thread for the inside of an op, two for ops.  What is kept in DIR is not done
-again.
+64, and one device is fitted to those of all models (``placer calibrate``).  ``auto`` chooses for
+two such devices.  What it chose and the plain program run in turns in sessions with the same
+threads: two logical CPUs, one thread for the inside of an op, two for ops.  What is kept in DIR is
+not done again.
 """
 
 from __future__ import annotations

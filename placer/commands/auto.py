@@ -76,9 +76,9 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.output:
         check_writable(arguments.output, force=arguments.force, may_be_folder=True)
         check_writable(plan_file, force=arguments.force)
-    from placer.extraction.process.child_process import start_ahead
+    from placer.extraction.process.child_process import start_reader_ahead
 
-    start_ahead()
+    start_reader_ahead()
     from placer.questions.auto import auto
 
     with progress(f"deciding about {arguments.model}", arguments):

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> None:
     Raises ``UsageError`` for an existing file, ``InfeasibleError`` or ``NoSolutionError`` after
     the plan is written, ``GateError`` if a gate tripped, and what the pipeline raises.
     """
-    from placer.extraction.process.child_process import start_ahead
+    from placer.extraction.process.child_process import start_reader_ahead
 
     require_writable(arguments)
     if (arguments.output or "").lower().endswith((".html", ".htm")):
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
             "place --optimised was removed: placer verify MODEL PLAN --memory runs the placed "
             "program with TensorFlow's graph optimization on simulated GPUs"
         )
-    start_ahead()  # what follows takes a while to load, while the reading process starts
+    start_reader_ahead()  # what follows takes a while to load, while the reading process starts
     from dataclasses import replace
 
     from placer.commands import gates

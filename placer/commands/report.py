@@ -35,14 +35,14 @@ def run(arguments: argparse.Namespace) -> None:
     Raises ``UsageError`` for an existing file or an option that needs devices, ``GateError`` if a
     gate tripped, and what the pipeline raises.
     """
-    from placer.extraction.process.child_process import start_ahead
+    from placer.extraction.process.child_process import start_reader_ahead
 
     require_writable(arguments)
     _require_devices(arguments)
     if isinstance(arguments.batch_size, tuple):
         _sweep(arguments)
         return
-    start_ahead()
+    start_reader_ahead()
     # what takes a while to load, while the reading process starts
     from placer.commands import gates
 
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _sweep(arguments: argparse.Namespace) -> None:
     """Several batch sizes side by side.  Raises ``UsageError`` for gates, which need one size."""
-    from placer.extraction.process.child_process import start_ahead
+    from placer.extraction.process.child_process import start_reader_ahead
 
     if arguments.format == "html":
         raise UsageError("--format html shows one batch size; give one, or another format")
@@ -83,7 +83,7 @@ def _sweep(arguments: argparse.Namespace) -> None:
         raise UsageError("gates require one batch size: give one --batch-size, or no gate")
     wanted = options.all_options(arguments)
     sizes = wanted.pop("batch_size")
-    start_ahead()
+    start_reader_ahead()
     from placer.questions.batch_sizes import sweep
 
     with progress(f"analyzing {arguments.model} at {len(sizes)} batch sizes", arguments):

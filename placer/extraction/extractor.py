@@ -92,9 +92,9 @@ def _extract_live(
     ask: Callable[[LiveSource, int], Extraction],
 ) -> Extraction:
     """The extraction of what lives in this process; ``ask`` has a child analyse it."""
+    from placer.extraction.analysis import analyse_program
     from placer.extraction.divisibility.divisibility import with_inputs
     from placer.extraction.division.dividing import divided
-    from placer.extraction.flat_program import analyse_program
     from placer.extraction.reading.loading import load_program
     from placer.extraction.reading.portable_programs import pack_program
     from placer.extraction.shapes.binding import capture_states, needs_binding

@@ -30,7 +30,7 @@ from placer.plan.request import (
 from placer.plan.rows import PlanWarning
 from placer.processes import collection_paused
 from placer.solving.process import clock
-from placer.solving.process.child_search import start_ahead
+from placer.solving.process.child_search import start_searcher_ahead
 from placer.solving.process.compiling import PEAKS, TRANSFER, warm_up
 
 REFERENCE_DEVICE = "1xA100-40GB"
@@ -57,7 +57,7 @@ def place(source: Any, devices: Devices = LOCAL, **options: Unpack[Keywords]) ->
     if needs_trials(wanted):
         return place_in_parts(source, devices, wanted)
     warm_up(TRANSFER, PEAKS)  # once per user, while the model is read
-    start_ahead()
+    start_searcher_ahead()
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
     deadline = clock.monotonic() + wanted.time_limit
     plan = place_workload(workload, explains=True)

@@ -3,9 +3,10 @@
 import logging
 from dataclasses import replace
 
-from placer.pipeline.fitting import find_placement, fit_workload, predict_solution
+from placer.pipeline.fitting import fit_workload
 from placer.pipeline.formulation import Formulation, constraints_of, formulate
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
+from placer.pipeline.searching import find_placement, predict_solution
 from placer.pipeline.solved_plan import assemble_plan, fitted_plan
 from placer.pipeline.stored_bytes import idle_bytes
 from placer.pipeline.workload import Workload

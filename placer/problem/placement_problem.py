@@ -73,8 +73,9 @@ class PlacementProblem:
     ``live_bytes`` are moments of the step: each maps op numbers to the bytes that the op needs in
     its device's memory at that moment (outputs, inputs it is still to read, workspace).  At every
     moment the resident bytes plus the live bytes of the ops on a device must stay within its
-    capacity; with no moments, the resident bytes alone.  ``transient_bytes`` are reserved per
-    device beside them, as found by the prediction.
+    capacity; with no moments, the resident bytes alone.  ``transient_bytes`` are kept
+    free on each device at every moment: what lies idle there, and what a prediction held beyond
+    the moments.
 
     ``control_edges`` are (before, after) pairs of op numbers.  ``bandwidth`` and ``latency`` are
     matrices, source device by target device, in bytes/s and seconds.  ``host`` is the number of

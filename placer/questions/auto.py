@@ -26,7 +26,7 @@ from placer.questions.auto_advice import Advice
 from placer.questions.auto_programs import AutoProgram, Built, open_program
 from placer.questions.auto_result import AutoResult, AutoRow, seconds_of
 from placer.questions.auto_ways import AS_IT_IS, ONE_PLACEMENT, PARTS, Way, Ways
-from placer.solving.process.child_search import one_process
+from placer.solving.process.child_search import one_search_process
 from placer.solving.process.compiling import STEP_TIME, TRANSFER, warm_up
 
 _LOG = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def auto(
         raise UsageError(f"the margin is {margin!r}; give a share from 0 to below 1, such as 0.1")
     wanted = read_options({"time_limit": SEARCH_SECONDS, **options})
     warm_up(TRANSFER, STEP_TIME)  # once per user, while the program is read
-    with one_reading_process(), one_process():
+    with one_reading_process(), one_search_process():
         program = open_program(source, devices, wanted, data)
         return Choice(program, for_, margin, exact=exact).result()
 
@@ -140,7 +140,7 @@ class Choice:
         )
         self.ways.to_beat = min(map(seconds_of, self.choosable()), default=math.inf)
         try:
-            row = self._limited(way, row)
+            row = self._ruled_out(way, row)
             if row.note:
                 return row
             built = way.build()
@@ -169,19 +169,19 @@ class Choice:
             over_bytes=built.over_bytes,
         )
 
-    def _limited(self, way: Way, row: AutoRow) -> AutoRow:
+    def _ruled_out(self, way: Way, row: AutoRow) -> AutoRow:
         """``row`` with a note if the way need not be built: it would not be chosen."""
         best = self.ways.to_beat
         if best < math.inf and self.aim == "memory":
             return replace(row, note="not required: a simpler strategy fits")
-        if way.limit and self.is_equal(best, way.least_seconds):
-            return replace(row, note=_no_faster(best, way.least_seconds, way.limit))
+        if way.why_no_faster and self.is_as_good_as(best, way.least_seconds):
+            return replace(row, note=_no_faster(best, way.least_seconds, way.why_no_faster))
         if way.in_parts and self.program.undivided:
             return replace(row, note=self.program.undivided)
         if way.tighter is not None and best < math.inf:
             seconds, ops = way.tighter()
             row = replace(row, least_seconds=max(way.least_seconds, seconds))
-            if self.is_equal(best, row.least_seconds):
+            if self.is_as_good_as(best, row.least_seconds):
                 return replace(row, note=_no_faster(best, row.least_seconds, PARTS))
             gain = self.ratio(best, row.least_seconds)
             if self.margin and ops > _MANY_OPS and gain < _LEAST_GAIN:
@@ -200,7 +200,7 @@ class Choice:
             return f"everything on {', '.join(sorted(used))}"
         return "ops on several devices" if len(several) > 1 else f"ops on {', '.join(sorted(used))}"
 
-    def is_equal(self, seconds: float, other: float) -> bool:
+    def is_as_good_as(self, seconds: float, other: float) -> bool:
         """Whether a step of so many ``seconds`` is as good as the ``other``, as far as is known.
         One that Keras takes longer beside is as good as any."""
         doubt = max(other + DOUBT_SECONDS, self.program.keras_seconds) if self.margin else other
@@ -221,7 +221,7 @@ class Choice:
         if not found or self.aim == "memory":
             return found[0] if found else None
         best = min(map(seconds_of, found))
-        return next(row for row in found if self.is_equal(seconds_of(row), best))
+        return next(row for row in found if self.is_as_good_as(seconds_of(row), best))
 
     def _explained(self, row: AutoRow, chosen: AutoRow | None) -> AutoRow:
         """``row`` with the reason why it was not chosen."""
@@ -232,7 +232,7 @@ class Choice:
         if not row.is_exact and self.exact:
             return replace(row, note=self._inexact())
         ratio = self.ratio(seconds_of(row), seconds_of(chosen))
-        if not self.is_equal(seconds_of(row), seconds_of(chosen)):
+        if not self.is_as_good_as(seconds_of(row), seconds_of(chosen)):
             return replace(row, note=f"takes {ratio:.2f} times as long")
         told = f"{abs(1 - ratio):.0%} {'faster' if ratio < 1 else 'slower'}"
         return replace(row, note=f"within the margin ({told}) and more complex")

@@ -45,7 +45,7 @@ class Advice:
     def _a_process_each(self, step: float) -> Iterator[str]:
         """About a process for every accelerator, each with the whole program and requests of its
         own: it answers none sooner, and all of them more often."""
-        count, whole = len(self.ways.cluster.workers), self.ways.whole
+        count, whole = len(self.ways.cluster.workers), self.ways.on_fastest
         if count < 2 or not whole.fits or self.program.trains or len(self.ways.alone) > 1:
             return
         size, took = self.program.size or 1, whole.step_seconds + self.program.keras_seconds
@@ -65,7 +65,7 @@ class Advice:
             for row in self.choice.rows
             if row is not chosen
             and row.step_seconds
-            and not self.choice.is_equal(step, seconds_of(row))
+            and not self.choice.is_as_good_as(step, seconds_of(row))
         ]
         for row in better:
             gain = f" ({self.choice.ratio(step, seconds_of(row)):.2f} times as fast)"
@@ -109,7 +109,7 @@ class Advice:
         """The way that would be the fastest of those that fit if links were faster."""
         cluster = _with_links(self.ways.cluster)
         name, seconds = self._fastest_on(cluster)
-        if not self.choice.is_equal(step, seconds):
+        if not self.choice.is_as_good_as(step, seconds):
             links = f"links {_LINKS:g} times as fast"
             if not cluster.links:
                 links = f"links of {cluster.default_link.bandwidth / 1e9:g} GB/s"
@@ -119,7 +119,7 @@ class Advice:
         """The same of accelerators, where links are not what it takes."""
         name, seconds = self._fastest_on(_with_rates(self.ways.cluster))
         rates = f"accelerators of {_DEVICES:g} times the arithmetic and memory bandwidth"
-        if not self.choice.is_equal(step, seconds):
+        if not self.choice.is_as_good_as(step, seconds):
             return f"{rates}: {name} ({self.choice.ratio(step, seconds):.2f} times as fast)"
         return (
             f"a larger batch, for more samples per second: launches and latencies take most of "

@@ -88,7 +88,7 @@ class AutoProgram:
     inexact: tuple[str, ...] = ()
     note: str = ""
     shape_advice: str = ""
-    known: dict[int | None, Workload] = field(default_factory=dict)
+    workloads: dict[int | None, Workload] = field(default_factory=dict)
 
     @property
     def undivided(self) -> str:
@@ -118,7 +118,7 @@ class AutoProgram:
     def whole(self, size: int | None = None) -> Workload:
         """The undivided program with a batch of ``size``, by default the one asked for."""
         size = size or self.size
-        if size not in self.known:
+        if size not in self.workloads:
             # a shape that begins with the batch is one of this batch
             shapes = self.wanted.shapes and {
                 name: (size, *shape[1:]) if shape and shape[0] == self.size else shape
@@ -126,10 +126,10 @@ class AutoProgram:
             }
             wanted = replace(self.wanted, batch_size=size, shapes=shapes)
             try:
-                self.known[size] = prepare(self.source, self.devices, wanted)
+                self.workloads[size] = prepare(self.source, self.devices, wanted)
             except ShapeError as error:
                 raise ShapeError(f"{error}{self.shape_advice}") from error
-        return self.known[size]
+        return self.workloads[size]
 
     def on_one_device(self, device: str, size: int | None = None) -> Built:
         """Everything on one accelerator, fits or not."""
@@ -267,16 +267,16 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
     if decided:
         raise UsageError(f"auto chooses {decided[0]} itself: leave it out")
     read_cluster(devices, wanted)  # a wrong device is said before any work
-    known: dict[str, Any] = {"devices": devices, "wanted": wanted}
+    common: dict[str, Any] = {"devices": devices, "wanted": wanted}
     if not _is_keras(source):
         if data is not None:
             raise UsageError("data is a batch of a Keras model; bind others with batch_size")
-        return AutoProgram(source=source, **known)
+        return AutoProgram(source=source, **common)
     if wanted.batch_size is None:
         raise UsageError("auto requires the batch size of the model: give batch_size")
-    known["name"] = source.name
+    common["name"] = source.name
     if data is None:
-        known["shape_advice"] = (
+        common["shape_advice"] = (
             f"; or give auto a batch of {source.name!r} as fit takes it, data=(x, y), which has "
             "all lengths"
         )
@@ -289,7 +289,7 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
         specs = (specs if isinstance(specs, tuple) else (specs,))[:1]
         function = trace_step(source, specs, "predict_step")
         program = load_program(function, fingerprinted=False)
-        return AutoProgram(source=program, function=function, **known)
+        return AutoProgram(source=program, function=function, **common)
     from placer.strategies.keras_steps import draws_numbers, written_state
 
     function = trace_step(source, specs, "train_step", values=False)
@@ -303,7 +303,7 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
         data=data,
         inexact=() if is_keras_two(source) else tuple(written_state(source, program)),
         note="parts draw other random numbers than the whole" if draws_numbers(program) else "",
-        **known,
+        **common,
     )
 
 

@@ -67,7 +67,7 @@ class Way:
     name: str
     changes: str
     least_seconds: float
-    limit: str
+    why_no_faster: str
     build: Callable[[], Built]
     in_parts: bool = False
     tighter: Callable[[], tuple[float, int]] | None = None
@@ -97,15 +97,15 @@ class Ways:
         least = min(works.values())
         self.speeds = tuple(least / work for work in works.values())
         self.fastest = like[min(works, key=works.__getitem__)]
-        self.whole = self.alone[self.fastest]
+        self.on_fastest = self.alone[self.fastest]
 
     def __iter__(self) -> Iterator[Way]:
         yield from self._as_it_is()
-        if not self.whole.fits:
+        if not self.on_fastest.fits:
             yield from self._with_less_memory()
         yield self._one_placement()
         size, count = self.program.size or 1, len(self.cluster.workers)
-        if size > 1 and not self.whole.fits:
+        if size > 1 and not self.on_fastest.fits:
             yield self._micro_batches(size)
         if 1 < count <= size:
             yield from self._on_several(size, count)
@@ -118,7 +118,7 @@ class Ways:
                 name=AS_IT_IS if is_first else f"on-{name}",
                 changes="nothing" if is_first else "another device",
                 least_seconds=built.step_seconds,
-                limit="",
+                why_no_faster="",
                 build=partial(self.program.as_it_is, built, name)
                 if is_first
                 else partial(replace, built),
@@ -133,40 +133,40 @@ class Ways:
         yield Way(
             name="order",
             changes="control edges that keep memory low",
-            least_seconds=self.whole.step_seconds,
-            limit=_ON_ONE,
+            least_seconds=self.on_fastest.step_seconds,
+            why_no_faster=_ON_ONE,
             build=lambda: self.program.place(alone, order="fit", offload="never"),
         )
         if self.program.trains:
             yield Way(
                 name="recompute",
                 changes="some tensors computed twice, or on the host meanwhile",
-                least_seconds=self.whole.step_seconds,
-                limit=_ON_ONE,
+                least_seconds=self.on_fastest.step_seconds,
+                why_no_faster=_ON_ONE,
                 build=lambda: self.program.rewritten(alone),
             )
 
     def _one_placement(self) -> Way:
-        chain, shared = self.whole.plan.metrics.critical_path_seconds or 0.0, self.ideal
-        if not self.whole.fits:  # the host may take a part
-            host = work_elsewhere(self.whole, self.fastest, self.cluster.host)
-            loads = loads_of(self.whole, self.fastest, self.cluster.host)
+        chain, shared = self.on_fastest.plan.metrics.critical_path_seconds or 0.0, self.ideal
+        if not self.on_fastest.fits:  # the host may take a part
+            host = work_elsewhere(self.on_fastest, self.fastest, self.cluster.host)
+            loads = loads_of(self.on_fastest, self.fastest, self.cluster.host)
             shared, chain = least_sum([*self.shares, loads]) / (self.rate + 1 / host), 0.0
         elif len(self.cluster.workers) == 1:
-            shared = self.whole.step_seconds
+            shared = self.on_fastest.step_seconds
         limit = _CHAIN if chain > shared else _SHARED if len(self.cluster.workers) > 1 else _ON_ONE
         return Way(
             name=ONE_PLACEMENT,
             changes="ops on several devices",
             least_seconds=max(chain, shared),
-            limit=limit,
+            why_no_faster=limit,
             build=self._placed,
         )
 
     def _placed(self) -> Built:
         """The shortest step; the least transfer where no such placement is found to fit."""
         # what fits one accelerator needs no host, and its limit does not count one
-        offload = "never" if self.whole.fits else self.program.wanted.offload
+        offload = "never" if self.on_fastest.fits else self.program.wanted.offload
         found = self.program.place(self.cluster, objective="step-time", offload=offload)
         if found.fits:
             return found
@@ -176,8 +176,8 @@ class Ways:
         return Way(
             name=MICRO_BATCHES,
             changes="micro-batches in turn",
-            least_seconds=self.whole.step_seconds,
-            limit=_ON_ONE,
+            least_seconds=self.on_fastest.step_seconds,
+            why_no_faster=_ON_ONE,
             build=lambda: self._in_pieces(size),
             in_parts=True,
         )
@@ -231,7 +231,7 @@ class Ways:
             name=str(asked),
             changes=changes,
             least_seconds=self.ideal,
-            limit=_SHARED,
+            why_no_faster=_SHARED,
             build=lambda: self.program.divided(
                 asked, self.cluster, self.speeds if uneven else None
             ),

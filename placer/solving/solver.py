@@ -15,12 +15,12 @@ from placer.solving.objectives.refining import refine, value_of
 from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.problem import to_loads
 from placer.solving.process import clock
-from placer.solving.process.child_search import one_process
+from placer.solving.process.child_search import one_search_process
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.tidying import tidy
 from placer.solving.transfer.schedule import SCHEDULE
-from placer.solving.transfer.stage import on_host, solve_stage
+from placer.solving.transfer.solving import on_host, solve_units
 
 Hint = Sequence[int] | None
 SolverFunction = Callable[[PlacementProblem, SolverParameters, Hint], Solution]
@@ -67,7 +67,7 @@ def solve(
     if solver not in _solvers:
         raise UsageError(f"there is no solver {solver!r}; there are {', '.join(solver_names())}")
     started = clock.monotonic()
-    with one_process():
+    with one_search_process():
         solution = _solvers[solver](problem, parameters or SolverParameters(), hint)
     if solver not in (DEFAULT_SOLVER, *BASELINES):
         check_claims(problem, solution, solver)
@@ -106,7 +106,7 @@ def _is_near(claimed: float | None, value: float) -> bool:
     return claimed is not None and math.isclose(claimed, value, rel_tol=1e-9, abs_tol=1e-12)
 
 
-def solve_by_cp_sat(
+def solve_by_search(
     problem: PlacementProblem, parameters: SolverParameters, hint: Hint = None
 ) -> Solution:
     """The best placement under the caps for the objective of the problem: our own solver, named
@@ -141,12 +141,12 @@ def _fitting(problem: PlacementProblem, hint: Hint) -> Solution | None:
 def _least_transfer(
     problem: PlacementProblem, parameters: SolverParameters, hint: Hint = None
 ) -> Solution:
-    """The least cost (the steps: :mod:`placer.solving.transfer.stage`, and in the solver process
+    """The least cost (the steps: :mod:`placer.solving.transfer.solving`, and in the solver process
     :mod:`placer.solving.transfer.transfer_process`)."""
     deadline = clock.monotonic() + parameters.time_limit_seconds
     hints = _layers(problem) if hint is None else [hint]
     hints.append(on_host(problem))
-    return _solution(problem, solve_stage(reduce_to_units(problem), parameters, deadline, hints))
+    return _solution(problem, solve_units(reduce_to_units(problem), parameters, deadline, hints))
 
 
 def _layers(problem: PlacementProblem) -> list[Sequence[int]]:
@@ -199,6 +199,6 @@ def solver_of(place: Callable[[PlacementProblem], tuple[int, ...]]) -> SolverFun
     return solve_by_baseline
 
 
-register_solver(DEFAULT_SOLVER, solve_by_cp_sat)
+register_solver(DEFAULT_SOLVER, solve_by_search)
 for _name, _function in BASELINES.items():
     register_solver(_name, solver_of(_function))

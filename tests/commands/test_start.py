@@ -40,7 +40,7 @@ def test_python_m_placer_is_the_same_command():
 def test_who_starts_the_reading_process_loads_no_graphs_first():
     """That process is what a report waits for; its caller loads the rest meanwhile."""
     code = (
-        "import sys, placer.extraction.process.child_process as started; started.start_ahead; "
+        "import sys, placer.extraction.process.child_process as child; child.start_reader_ahead; "
         "sys.exit(','.join(sorted(n for n in sys.modules if n.startswith('placer.graph'))) or 0)"
     )
     finished = subprocess.run(

@@ -9,7 +9,7 @@ tf = pytest.importorskip("tensorflow")
 
 from placer.application.placing.class_hints import release_hints  # noqa: E402
 from placer.application.running.program_runs import assign_value  # noqa: E402
-from placer.extraction.flat_program import analyse_program  # noqa: E402
+from placer.extraction.analysis import analyse_program  # noqa: E402
 from placer.extraction.reading.loading import load_program  # noqa: E402
 
 v1 = tf.compat.v1

@@ -11,7 +11,7 @@ from layered_graphs import layered_graph
 from cost_models.clusters import parse_cluster
 from placer.errors import ModelError, ShapeError, UsageError
 from placer.extraction import extract
-from placer.extraction.flat_program import analyse_program
+from placer.extraction.analysis import analyse_program
 from placer.extraction.process import child_process
 from placer.extraction.process.child_process import memory_limit
 from placer.extraction.reading.loading import load_program
@@ -83,7 +83,7 @@ def test_twenty_gigabytes_on_paper_stay_on_paper(heavy_model):
 
 def test_bindings_that_do_not_fit_are_refused(heavy_model):
     """A shape that contradicts the declared one, or an unknown name, is told in numbers."""
-    from placer.extraction.flat_program import analyse_program
+    from placer.extraction.analysis import analyse_program
     from placer.extraction.reading.loading import load_program
 
     program = load_program(heavy_model)
@@ -98,7 +98,7 @@ def test_bindings_that_do_not_fit_are_refused(heavy_model):
 def test_a_branch_that_cannot_run_with_the_bound_shapes_does_not_refuse_them():
     """Tagging one word is another branch of a v1 conditional than tagging eight: both are kept."""
     tf = pytest.importorskip("tensorflow")
-    from placer.extraction.flat_program import analyse_program
+    from placer.extraction.analysis import analyse_program
     from placer.extraction.reading.loading import load_program
 
     v1 = tf.compat.v1
@@ -132,11 +132,11 @@ def test_a_child_that_dies_while_inferring_is_asked_again(heavy_model, monkeypat
     """If only shape inference kills the child, the shapes stated in the file are used."""
     (tmp_path / "failing_tasks.py").write_text(
         "import os\n"
-        "from placer.extraction import flat_program\n"
+        "from placer.extraction import analysis\n"
         "from placer.extraction.process import reading_tasks\n"
         "def extract_program(request, tell):\n"
         "    if request.infer:\n"
-        "        flat_program._find_shapes = lambda *arguments: os.abort()\n"
+        "        analysis._find_shapes = lambda *arguments: os.abort()\n"
         "    return reading_tasks.extract_program(request, tell)\n"
     )
     monkeypatch.setattr(child_process, "TASKS", "failing_tasks")
@@ -227,7 +227,7 @@ def test_a_keras_model_live_and_exported(tmp_path):
 def test_op_types_that_tensorflow_does_not_know():
     """An unknown op stays in the graph, its outputs unknown unless given, and is reported."""
     tf = pytest.importorskip("tensorflow")
-    from placer.extraction.flat_program import analyse_program
+    from placer.extraction.analysis import analyse_program
     from placer.extraction.reading.loading import load_program
 
     with tf.Graph().as_default() as graph:

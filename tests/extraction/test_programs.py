@@ -14,7 +14,7 @@ from cost_models.clusters import parse_cluster  # noqa: E402
 from placer.__main__ import main  # noqa: E402
 from placer.errors import UsageError  # noqa: E402
 from placer.extraction import extract  # noqa: E402
-from placer.extraction.flat_program import analyse_program  # noqa: E402
+from placer.extraction.analysis import analyse_program  # noqa: E402
 from placer.extraction.reading.loading import load_program  # noqa: E402
 from placer.problem.constraints import ConstraintOptions, find_constraints  # noqa: E402
 

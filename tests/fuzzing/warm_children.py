@@ -45,7 +45,7 @@ READING, SEARCHING = "reading", "searching"
 IMPORTS = {
     READING: (
         *("keras", "tensorflow", "placer.extraction.process.reading_tasks"),
-        "placer.extraction.flat_program",
+        "placer.extraction.analysis",
     ),
     SEARCHING: (
         *("ortools.sat.python.cp_model", "placer.solving.transfer.transfer_search"),

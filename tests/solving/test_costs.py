@@ -18,7 +18,7 @@ from placer.solving.search.first_fit import first_placement
 from placer.solving.search.unit_arrays import transfer_arrays
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.transfer import stage
-from placer.solving.transfer.stage import forced_bytes
+from placer.solving.transfer.solving import forced_bytes
 from tests.searches_in_children import in_a_child, search_each
 from tests.small_problems import (
     feasible_placements,

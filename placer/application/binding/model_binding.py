@@ -26,10 +26,10 @@ from placer.application.binding.host_data import data_on_host
 from placer.application.devices.device_mapping import DeviceMapping, running_mapping
 from placer.application.devices.graph_optimisers import memory_optimiser_off, switch_red_zones_off
 from placer.application.placing.collectives import collectives_open
-from placer.application.placing.graph_placement import planned_program
+from placer.application.placing.graph_placement import rewritten_as_planned
 from placer.application.placing.placed_function import PlacedFunction, place_function
 from placer.errors import UsageError
-from placer.extraction.division.dividing import planned
+from placer.extraction.division.dividing import divided_as_planned
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.keras_two import count_step, is_keras_two
 from placer.extraction.reading.loading import load_program
@@ -228,7 +228,7 @@ class BoundModel:
         is_planned = is_planned and (is_of_plan or not self._differs(program))
         if is_planned:
             try:
-                program = planned_program(program, plan)
+                program = rewritten_as_planned(program, plan)
             except UsageError as error:
                 raise UsageError(f"{error}; {batch_advice(specs)}") from error
         else:
@@ -260,7 +260,7 @@ class BoundModel:
 
         def traced(wanted: Any) -> tuple[Any, FlatProgram]:
             function = trace_step(self.model, wanted, step, self._method)
-            return function, planned(load_program(function), self.plan)
+            return function, divided_as_planned(load_program(function), self.plan)
 
         fingerprint, first = self.plan.model.get("fingerprint"), traced(specs)
         own = with_own_specs(self.model, specs) if step == "train_step" else None

@@ -138,10 +138,10 @@ def measure(
 
     from placer.application.placing.kept_state import with_ops
     from placer.application.running.graph_starts import find_start, invent_tables, started
+    from placer.application.running.program_checks import session_start
     from placer.application.running.program_runs import invent_state
-    from placer.application.running.run_starts import graph_start
     from placer.application.running.unsafe_ops import disarm, require_harmless
-    from placer.extraction.flat_program import describe
+    from placer.extraction.analysis import describe
     from placer.extraction.reading.loading import flatten, read_program
 
     # the program, and values for its inputs
@@ -156,7 +156,7 @@ def measure(
     ends = (*program.output_ops, *program.targets)
     if folder is not None:
         started_ends = [*ends, *start.ops]
-        reached = require_harmless(graph_def, [graph_start(started_ends, feeds)], folder)
+        reached = require_harmless(graph_def, [session_start(started_ends, feeds)], folder)
         disarm(graph_def, reached)
     # its steps in a session that runs one op after the other, none of them optimised away
     try:

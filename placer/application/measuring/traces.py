@@ -110,7 +110,7 @@ def read(request: TraceRequest, _: Tell) -> MeasuredCosts:
     """The costs in the files of a request, in this process."""
     import tensorflow as tf
 
-    from placer.extraction.flat_program import describe
+    from placer.extraction.analysis import describe
     from placer.extraction.reading.loading import load_program
 
     limit_memory(request.memory_limit_bytes)

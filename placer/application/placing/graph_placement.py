@@ -44,7 +44,7 @@ def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str
     return {node.name: full_name(placement[node.name]) for node in program.graph_def.node}
 
 
-def planned_program(program: FlatProgram, plan: Any) -> FlatProgram:
+def rewritten_as_planned(program: FlatProgram, plan: Any) -> FlatProgram:
     """``program`` as ``plan`` rewrites it, with its control edges.
 
     Of a graph that was built under the plan's device function, the ops that stand for devices are
@@ -137,7 +137,7 @@ def rewrite_program(program: FlatProgram, rewriting: Rewriting) -> FlatProgram:
         origins={name: program.origins[source] for name, source in names.items()},
         call_path={name: program.call_path[source] for name, source in names.items()},
         rewriting=rewriting,
-        whole=program,
+        original=program,
     )
 
 
@@ -175,7 +175,7 @@ def check_fingerprint(program: FlatProgram, plan: Any) -> None:
         raise UsageError(
             f"the plan was made for another program: {describe_mismatch(program, plan)}"
         )
-    given = program.whole if program.rewriting else program
+    given = program.original if program.rewriting else program
     plan.check_ops([node.name for node in (given or program).graph_def.node])
 
 

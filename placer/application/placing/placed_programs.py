@@ -11,7 +11,7 @@ from placer.application.placing.fallback import Move, foresee_moves, refuse_move
 from placer.application.placing.graph_placement import (
     map_graph_devices,
     place_graph_def,
-    planned_program,
+    rewritten_as_planned,
     write_graph_def,
 )
 from placer.application.placing.kept_state import with_state
@@ -24,7 +24,7 @@ from placer.application.placing.saved_model import (
     write_saved_model,
 )
 from placer.errors import SHOWN, ModelError, UsageError
-from placer.extraction.division.dividing import planned
+from placer.extraction.division.dividing import divided_as_planned
 from placer.extraction.extraction import choice_of
 from placer.extraction.files.model_paths import require_own_files, require_own_paths
 from placer.extraction.files.sources import read_source
@@ -115,7 +115,7 @@ def _apply(
 ) -> Any:
     """As :func:`apply`, of a program of this process or a path on this machine."""
     whole = load_program(source, **choice_of(plan.model, **choice))
-    program = planned_program(planned(whole, plan), plan)
+    program = rewritten_as_planned(divided_as_planned(whole, plan), plan)
     _report_moves(foresee_moves(program, plan.placement), strict=how.strict)
     stand_in = rehearsal_mapping(plan.placement.values()).stand_in if how.rehearse else str
     if how.drop_unused and program.source_format != "saved_model":

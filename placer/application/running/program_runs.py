@@ -57,8 +57,9 @@ class RunRequest:
     """The program to run, unplaced and placed: ``kind`` is ``saved_model`` (TensorFlow 2),
     ``saved_model_session``, ``graph`` or ``function``.
 
-    ``programs`` are paths of SavedModels or GraphDefs, or PortableFunctions (``kind`` says which);
-    ``inputs`` arrays by signature key or, for a session, by tensor name.  ``fetches``, (key,
+    ``programs`` are paths of SavedModels or GraphDefs, or PortableFunctions (``kind`` says which),
+    the unplaced one first: ``which`` is 0 for it, 1 for the placed one.
+    ``inputs`` are arrays by signature key or, for a session, by tensor name.  ``fetches``, (key,
     tensor), and ``targets`` are those of the unplaced and of the placed graph.  The placed program
     runs on the devices of ``mapping``.  ``folder`` is the model's, whose program may do nothing
     but compute; ``None`` where it may do what it does.  ``start`` is what a graph needs beside its

@@ -12,8 +12,8 @@ from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import running_mapping
 from placer.application.placing.saved_model import map_devices, soft_link, write_saved_model
 from placer.application.running.checkpoints import Progress
+from placer.application.running.program_checks import loaded_starts, session_starts
 from placer.application.running.restoring import load_one_by_one
-from placer.application.running.run_starts import loaded_starts, session_starts
 from placer.application.running.unsafe_ops import disarm, require_harmless
 from placer.errors import ModelError
 from placer.extraction.files.model_paths import require_own_files, require_own_paths

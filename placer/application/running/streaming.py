@@ -17,7 +17,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from cost_models.byte_sizes import parse_bytes
 from placer.application.placing.function_graphs import build_function
 from placer.application.running.checkpoints import OBJECT_GRAPH, VALUE, stored_value
-from placer.application.running.run_starts import graph_start
+from placer.application.running.program_checks import session_start
 from placer.application.running.unsafe_ops import require_harmless
 from placer.application.running.weight_stages import StageCutter, WeightStage
 from placer.errors import ModelError, UsageError
@@ -111,7 +111,7 @@ def stream(
     if not allow_unsafe:
         ends = (*program.output_ops, *program.targets)
         fed = [item.tensor for item in program.inputs]
-        require_harmless(program.graph_def, [graph_start(ends, fed)], Path(path))
+        require_harmless(program.graph_def, [session_start(ends, fed)], Path(path))
     size = parse_bytes(resident) if isinstance(resident, str) else resident
     stages = StageCutter(program, size // 2).stages()
     return StreamedModel(program, stages, StoredWeights(Path(path), program))

@@ -26,7 +26,7 @@ from placer.application.placing.function_graphs import build_function, find_ends
 from placer.application.placing.graph_placement import (
     map_graph_devices,
     place_graph_def,
-    planned_program,
+    rewritten_as_planned,
 )
 from placer.application.placing.placed_function import (
     PlacedFunction,
@@ -44,7 +44,7 @@ from placer.application.running.function_runs import (
 from placer.application.running.generated_inputs import Given, input_values
 from placer.application.running.program_runs import RunOptions, RunRequest, run_flat
 from placer.application.verifying.judgement import Subject, judge
-from placer.application.verifying.memory_rehearsal import rehearse_live
+from placer.application.verifying.memory_trial import rehearse_live
 from placer.application.verifying.model_files import seed_random_ops
 from placer.application.verifying.partition_graphs import runtime_names
 from placer.application.verifying.verification_process import (
@@ -54,7 +54,7 @@ from placer.application.verifying.verification_process import (
 )
 from placer.application.verifying.verification_result import Verification
 from placer.errors import PlacerError, UsageError, some
-from placer.extraction.division.dividing import planned
+from placer.extraction.division.dividing import divided_as_planned
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.loading import load_program
 from placer.plan.plan import Plan
@@ -70,12 +70,12 @@ def verify_live(
     """The verification of a PlacedFunction, function or Keras model; see :func:`placer.verify`."""
     given = source if isinstance(source, PlacedFunction) else None
     if given is None:
-        program = planned(load_program(source, outputs=outputs), plan)
+        program = divided_as_planned(load_program(source, outputs=outputs), plan)
         refuse_compilation(source, program)
     else:
         program, plan = given.program, plan or given.plan
     if plan is not None:
-        program = planned_program(program, plan)
+        program = rewritten_as_planned(program, plan)
     captured = [f"{name}:0" for name in program.captures]
     subject = Subject(
         program=program,
@@ -150,7 +150,7 @@ def _graph_defs(program: FlatProgram, plan: Any, mapping: DeviceMapping) -> tupl
 
 def _whole(program: FlatProgram) -> FlatProgram:
     """The program as it is given, its batch undivided."""
-    return program.whole or program
+    return program.original or program
 
 
 def _run_here(

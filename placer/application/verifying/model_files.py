@@ -11,8 +11,8 @@ from placer.application.devices.device_mapping import DeviceMapping
 from placer.application.placing.graph_placement import (
     map_graph_devices,
     place_graph_def,
-    planned_program,
     rewrite_program,
+    rewritten_as_planned,
     with_control_edges,
     without_device_groups,
     without_groups,
@@ -31,7 +31,7 @@ from placer.application.running.graph_starts import GraphStart, find_start
 from placer.application.running.program_runs import RunRequest
 from placer.application.verifying.judgement import Subject
 from placer.application.verifying.partition_graphs import RuntimeNames, runtime_names
-from placer.extraction.division.dividing import divided, planned
+from placer.extraction.division.dividing import divided, divided_as_planned
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
@@ -59,12 +59,12 @@ class ModelFile:
         self.flat = flat
         self.plan = plan
         self.raw = read_program(path, choice, as_written=plan is None)
-        self.program = planned(flatten(self.raw), plan)
+        self.program = divided_as_planned(flatten(self.raw), plan)
         placed, self.groups = self.program, frozenset[str]()
         if plan is not None:
             placed = without_device_groups(placed, plan.placement)
             self.groups = frozenset(self.program.origins.keys() - placed.origins.keys())
-            self.program = planned_program(self.program, plan)
+            self.program = rewritten_as_planned(self.program, plan)
         is_placed = all(node.device for node in placed.graph_def.node)
         self.applied = plan is not None and not is_placed
         self.message = read_source(path, as_written=plan is None)
@@ -171,7 +171,7 @@ class ModelFile:
             graph_def = place_graph_def(*whole)
         elif self.flat:
             is_unplaced = written is self.message
-            program = (self.program.whole if is_unplaced else None) or self.program
+            program = (self.program.original if is_unplaced else None) or self.program
             graph_def = copied(program.graph_def)
         else:
             is_raw = written is self.message
@@ -180,29 +180,29 @@ class ModelFile:
         map_graph_devices(graph_def, translate)
         target.write_bytes(graph_def.SerializeToString())
 
-    def request(self, folder: Path, inputs: Mapping[str, Array]) -> RunRequest:
-        """The request to run the two copies in ``folder``."""
+    def request(self, copies: Path, inputs: Mapping[str, Array]) -> RunRequest:
+        """The request to run the two programs in the folder ``copies``."""
         eager = self.is_eager
         tensors = {item.key: item.tensor for item in self.program.inputs}
-        flat = self.loads or not self.applied
+        keeps_fetches = self.loads or not self.applied
         # sinks that are left over run in both copies, and are fetched from neither
         fetched = {key for key, _ in self.program.outputs}
         fetches = tuple((key, t) for key, t in self.raw.outputs if key in fetched)
         left_over = (op_of(t) for key, t in self.raw.outputs if key not in fetched)
         targets = (*self.raw.targets, *dict.fromkeys(left_over))
         if self.flat:
-            whole = self.program.whole or self.program
+            whole = self.program.original or self.program
             fetches, targets = whole.outputs, whole.targets
         fed = {tensors[key]: value for key, value in inputs.items()}
         fed |= default_feeds(self.program, inputs, self.plan.bindings if self.plan else None)
         return RunRequest(
             kind=self._kind,
-            programs=(str(folder / "unplaced"), str(folder / "placed")),
+            programs=(str(copies / "unplaced"), str(copies / "placed")),
             inputs=inputs if eager else fed,
             tags=self.program.tags,
             signature=self.program.signature,
-            fetches=(fetches, fetches if flat else self.program.outputs),
-            targets=(targets, targets if flat else self.program.targets),
+            fetches=(fetches, fetches if keeps_fetches else self.program.outputs),
+            targets=(targets, targets if keeps_fetches else self.program.targets),
             start=self.start,
         )
 

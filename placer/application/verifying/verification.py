@@ -23,7 +23,7 @@ from placer.application.running.generated_inputs import Given, guesses, input_va
 from placer.application.running.program_runs import RunOptions
 from placer.application.verifying.judgement import judge
 from placer.application.verifying.live_verification import verify_live
-from placer.application.verifying.memory_rehearsal import rehearse_file
+from placer.application.verifying.memory_trial import rehearse_file
 from placer.application.verifying.model_files import ModelFile
 from placer.application.verifying.verification_process import run_in_child, with_seed_note
 from placer.application.verifying.verification_result import Verification
@@ -118,11 +118,11 @@ def _verify_model(
     folder: str | None,
 ) -> Verification:
     """As :func:`verify`, of a model on this machine that may read what is in ``folder`` only."""
-    whole = None if model.whole is None else ModelFile(model.whole, None, chosen)
+    unsplit = None if model.unsplit is None else ModelFile(model.unsplit, None, chosen)
     file = ModelFile(model.path, plan, chosen)
     if folder is not None:
         require_own_paths(file.written, model.path)
-    return _verify_file(file, inputs, options, whole, folder)
+    return _verify_file(file, inputs, options, unsplit, folder)
 
 
 def _check(options: RunOptions, *, has_plan: bool) -> None:
@@ -177,11 +177,11 @@ def _verify_file(
     model: ModelFile,
     inputs: Given,
     options: RunOptions,
-    whole: ModelFile | None = None,
+    unsplit: ModelFile | None = None,
     folder: str | None = None,
 ) -> Verification:
     """Both programs written to files, run in a child process and compared; the unplaced one is that
-    of ``whole``, if tables of it were split.  With the ``folder`` of the model's file it may do
+    of ``unsplit``, if tables of it were split.  With the ``folder`` of the model's file it may do
     nothing but compute."""
     subject = model.subject
     wanted = set(subject.requested.values()) - {""}
@@ -192,7 +192,7 @@ def _verify_file(
     where = _mapped(wanted, options, in_session=not model.is_eager)
     with where as (mapping, options), tempfile.TemporaryDirectory(prefix="placer-models-") as name:
         copies = Path(name)
-        unplaced = whole if whole is not None and whole.is_saved_model else model
+        unplaced = unsplit if unsplit is not None and unsplit.is_saved_model else model
         unplaced.write_unplaced(copies / "unplaced", mapping.reference_device)
         model.write_placed(copies / "placed", mapping)
         request = replace(

@@ -16,8 +16,8 @@ from placer.application.devices.runtime_settings import soft_placement
 from placer.application.running.cluster_runs import connect_cluster
 from placer.application.running.function_runs import run_portable
 from placer.application.running.generated_inputs import Array
+from placer.application.running.program_checks import check_program
 from placer.application.running.program_runs import Run, RunRequest, run_saved_model, run_session
-from placer.application.running.run_starts import check_program
 from placer.errors import ModelError, PlacerError, VerificationError, some
 from placer.processes import Ending, Tell, run_task
 

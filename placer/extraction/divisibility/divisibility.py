@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from placer.errors import ShapeError, UsageError
+from placer.extraction.analysis import analyse_program
 from placer.extraction.divisibility.batch_axis import require_apart, require_mean
 from placer.extraction.divisibility.batch_op import Undecided
 from placer.extraction.division.division import Division
-from placer.extraction.flat_program import analyse_program
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
 from placer.extraction.graph_defs.tensor_states import TensorState

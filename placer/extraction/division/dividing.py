@@ -37,7 +37,7 @@ _FEW_ELEMENTS = 1024
 """Constants of so many are copied all the same."""
 
 
-def planned(program: FlatProgram, plan: Any) -> FlatProgram:
+def divided_as_planned(program: FlatProgram, plan: Any) -> FlatProgram:
     """``program`` as ``plan`` divides it; itself if it is so already, or is another program."""
     division = planned_division(plan)
     if division is None or program.fingerprint == plan.model["fingerprint"]:
@@ -54,7 +54,7 @@ def divided(program: FlatProgram, division: Division | None) -> FlatProgram:
     if division is None:
         return program
     apart = with_reads_before_loops(program) if division.is_apart else program
-    return replace(_Divider(apart, division).divide(), whole=program)
+    return replace(_Divider(apart, division).divide(), original=program)
 
 
 class _Divider:

@@ -96,12 +96,12 @@ class RawProgram(Program):
     Tensor and op names are those of ``graph_def``.  ``variable_names`` maps the ``id`` of a live
     handle to the name of its variable, ``stored_variables`` variable names to the (dtype, shape)
     that a file declares apart from the graph.  ``captures_constants`` says that calls capture the
-    main graph's constants as values, as in SavedModels of TensorFlow 2, ``whole`` that all ops of
-    the main graph have to be what their definitions say, reached or not.
+    main graph's constants as values, as in SavedModels of TensorFlow 2, ``checks_all_ops`` that
+    all ops of the main graph have to be what their definitions say, reached or not.
     """
 
     captures_constants: bool = False
-    whole: bool = False
+    checks_all_ops: bool = False
     variable_names: Mapping[int, str] = field(default_factory=dict)
     stored_variables: Mapping[str, tuple[str, tuple[int | None, ...] | None]] = field(
         default_factory=dict
@@ -124,7 +124,7 @@ class FlatProgram(Program):
     op type, device and attributes of the nodes as bytes, for finding those that are alike; a
     program made out of another one has none.  ``stored_shapes`` keeps the ``_output_shapes`` that
     the file had (TensorShapeProtos by flat name).  ``ops_in_file`` and ``functions_in_file``
-    count what is there, reached or not.  ``division`` is how the batch of the program ``whole``
+    count what is there, reached or not.  ``division`` is how the batch of the program ``original``
     was divided, ``rewriting`` how that was rewritten.
     """
 
@@ -139,7 +139,7 @@ class FlatProgram(Program):
     functions_in_file: int = 0
     division: Division | None = None
     rewriting: Rewriting = NO_REWRITING
-    whole: FlatProgram | None = None
+    original: FlatProgram | None = None
     left_over: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -150,8 +150,8 @@ class FlatProgram(Program):
     @property
     def copies(self) -> frozenset[str]:
         """The handles of copies of variables, which the undivided program lacks."""
-        whole = self.variables if self.whole is None else self.whole.variables
-        return frozenset({v.handle for v in self.variables} - {v.handle for v in whole})
+        known = (self.original or self).variables
+        return frozenset({v.handle for v in self.variables} - {v.handle for v in known})
 
     @property
     def output_ops(self) -> list[str]:

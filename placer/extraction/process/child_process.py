@@ -144,7 +144,7 @@ _ahead: list[Child] = []
 """The process that waits for its request, if there is one."""
 
 
-def start_ahead() -> None:
+def start_reader_ahead() -> None:
     """Starts the process that will be asked next: it loads libraries while this one is busy."""
     if not _ahead:
         _ahead.append(Child(ENVIRONMENT, LOADED_AHEAD))
@@ -160,7 +160,7 @@ def one_reading_process() -> Iterator[None]:
     outermost block."""
     _blocks.append(None)
     try:
-        start_ahead()
+        start_reader_ahead()
         yield
     finally:
         _blocks.pop()
@@ -174,7 +174,7 @@ def _ask(
     time_limit_seconds: float,
     told: Callable[[Any], None] | None = None,
 ) -> Outcome:
-    start_ahead()
+    start_reader_ahead()
     child, is_kept = _ahead.pop(), bool(_blocks)
     outcome = child.ask(f"{TASKS}:{task}", request, time_limit_seconds, told, keep=is_kept)
     if is_kept and outcome.ending is Ending.ANSWERED:

@@ -84,7 +84,7 @@ class LocalModel:
     ``source`` is the path as given, ``original`` the file on this machine that holds it (a Keras
     file, say), ``path`` what to read: ``original`` or a SavedModel made of it, for which
     ``source_format`` says ``keras``.  ``splits`` are the variables that were split into parts, and
-    how many; ``whole`` is the model before.
+    how many; ``unsplit`` is the model before.
     """
 
     source: str
@@ -92,12 +92,12 @@ class LocalModel:
     path: Path
     source_format: str = ""
     splits: Mapping[str, int] = field(default_factory=dict)
-    whole: Path | None = None
+    unsplit: Path | None = None
 
     @property
     def folder(self) -> str:
         """The folder that the model's files are in."""
-        path = self.whole or self.path
+        path = self.unsplit or self.path
         return str(path if path.is_dir() else path.absolute().parent)
 
     def describe(self, found: Extraction) -> Extraction:
@@ -105,8 +105,8 @@ class LocalModel:
         if str(self.path) == self.source:
             return found
         model: ModelSource = {**found.model, "path": self.source}
-        if self.whole is not None:
-            digest = file_hash(model_file(self.whole))
+        if self.unsplit is not None:
+            digest = file_hash(model_file(self.unsplit))
             model = {**model, "splits": dict(self.splits), "sha256": digest}
         if self.source_format:
             folder = self.original.is_dir()
@@ -186,5 +186,5 @@ def _split(
     read = sum(f.stat().st_size for f in model.path.glob("variables/*")) if weights else 0
     make_local(request, LONG_SECONDS + read / LEAST_READ_RATE)
     return (
-        replace(model, path=target, splits=splits, whole=model.path) if target.exists() else model
+        replace(model, path=target, splits=splits, unsplit=model.path) if target.exists() else model
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import ModelError, some
+from placer.extraction.analysis import analyse_program
 from placer.extraction.divisibility.divisibility import require_divisible, with_inputs
 from placer.extraction.division.dividing import divided
 from placer.extraction.extraction import Extraction
@@ -25,7 +26,6 @@ from placer.extraction.files.keras_files import (
     read_config,
 )
 from placer.extraction.files.model_paths import ALLOW_UNSAFE
-from placer.extraction.flat_program import analyse_program
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensorflow_core import allow_parts, import_core

@@ -90,7 +90,7 @@ def read_graph_def(
         targets=targets,
         source_format=source_format,
         chosen_outputs=tuple(outputs or ()),
-        whole=not outputs,
+        checks_all_ops=not outputs,
     )
 
 

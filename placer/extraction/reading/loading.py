@@ -54,7 +54,7 @@ def load_program(
     given); ``outputs`` are keys of the signature, ops or tensors.  Without them a MetaGraphDef
     runs what its collections ``train_op`` and ``losses`` hold, if it has a ``train_op``; any other
     graph its sinks.  With ``division`` its batch is divided.  It is ``fingerprinted`` unless
-    :func:`~placer.extraction.flat_program.analyse_program` shall do that meanwhile.  Raises
+    :func:`~placer.extraction.analysis.analyse_program` shall do that meanwhile.  Raises
     :class:`ModelError` or :class:`UsageError` saying what exists.
     """
     if isinstance(source, FlatProgram):
@@ -93,7 +93,7 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
         (key, tensor) for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False)
     ]
     tensors = [tensor for _, tensor in outputs]
-    left_over = left_over_sinks(tensors, inlined.targets, producers) if raw.whole else {}
+    left_over = left_over_sinks(tensors, inlined.targets, producers) if raw.checks_all_ops else {}
     found = FlatProgram(
         graph_def=inlined.graph_def,
         origins=inlined.origins,
@@ -143,7 +143,7 @@ def _inlined(raw: RawProgram) -> tuple[InlinedGraph, dict[str, str]]:
         lowers_main=raw.source_format in ("function", "keras"),
     )
     check_nodes(inlined.graph_def.node, definitions, inlined.contents)
-    if raw.whole:
+    if raw.checks_all_ops:
         check_nodes(_left_behind(raw, inlined), definitions)
     if not inlined.graph_def.node:
         raise ModelError(

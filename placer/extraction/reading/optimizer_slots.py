@@ -15,7 +15,7 @@ _HOST = "/device:CPU:0"
 
 
 @contextmanager
-def traced_optimizer(model: Any, *, values: bool) -> Iterator[Any]:
+def with_host_optimizer(model: Any, *, values: bool) -> Iterator[Any]:
     """The built ``model`` with a copy of its optimizer, which has no slots: that of the copy are
     on the host, and without ``values`` take no memory.  Yields the copy."""
     optimizer = model.optimizer

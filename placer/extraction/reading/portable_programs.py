@@ -29,7 +29,7 @@ def pack_program(program: FlatProgram, captures: Mapping[str, TensorState]) -> b
         captures={},
         stripped_ops=tuple(item for item in found if item is not None),
         stored_shapes={name: list(protos) for name, protos in program.stored_shapes.items()},
-        whole=None,
+        original=None,
         find_stored=None,
         find_unwritten=None,
     )

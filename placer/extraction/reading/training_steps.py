@@ -16,7 +16,7 @@ from placer.extraction.reading.keras_two import (
     traced_alike,
     variables_of,
 )
-from placer.extraction.reading.optimizer_slots import copied_optimizer, traced_optimizer
+from placer.extraction.reading.optimizer_slots import copied_optimizer, with_host_optimizer
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def trace_step(
 
     optimizer: Any = getattr(model, "optimizer", None) if name != "predict_step" else None
     is_bare = optimizer is not None and not is_two and not optimizer.built
-    with traced_optimizer(model, values=values) if is_bare else nullcontext() as own:
+    with with_host_optimizer(model, values=values) if is_bare else nullcontext() as own:
         function = traced()
     if is_bare and optimizer.built:  # the step has it from elsewhere than the model
         function = traced()

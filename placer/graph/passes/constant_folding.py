@@ -31,7 +31,7 @@ _PURE = frozenset(
 )
 
 
-def find_constants(graph: OpGraph) -> frozenset[str]:
+def find_foldable(graph: OpGraph) -> frozenset[str]:
     """The constants, and the ops that they alone decide."""
     fetched = {op_of(tensor) for tensor in graph.fetches}
     known: set[str] = set()
@@ -53,7 +53,7 @@ def find_folded(graph: OpGraph) -> dict[str, tuple[int, ...]]:
         name: len(op.info.outputs)
         for name, op in graph.ops.items()
         if op.op_type != "Const"
-        and name in graph.ask_once(find_constants)
+        and name in graph.ask_once(find_foldable)
         and max(map(counted_bytes, op.info.outputs), default=0) >= _SMALL_BYTES
     }
     return {

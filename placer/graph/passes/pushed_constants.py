@@ -16,7 +16,7 @@ from dataclasses import replace
 from cost_models.op_info import TensorProperties
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.order import topological_order
-from placer.graph.passes.constant_folding import find_constants
+from placer.graph.passes.constant_folding import find_foldable
 from placer.graph.tensor_names import op_of
 
 _ALIKE = {"Mul": "Mul", "Add": "Add", "AddV2": "Add"}
@@ -44,7 +44,7 @@ def _child(op: Op, ops: dict[str, Op], graph: OpGraph) -> tuple[str, int] | None
     """The product that is multiplied by a constant, and at which input that is."""
     if op.op_type not in _ALIKE or len(op.inputs) != 2 or op.control_inputs:
         return None
-    known = graph.ask_once(find_constants)
+    known = graph.ask_once(find_foldable)
     constants = [op_of(tensor) in known for tensor in op.inputs]
     if sum(constants) != 1:
         return None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.caps.record import Found
+from placer.solving.caps.record import Record
 from placer.solving.caps.schedule import FITTING_ORDERS, ORDERS, QUICK_ORDERS
 from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.peaks.searches import SEARCHES
@@ -33,7 +33,7 @@ class Orders:
         self,
         problem: PlacementProblem,
         given: PeakProblem,
-        found: Found,
+        found: Record,
         deadline: Deadline,
         *,
         fits_first: bool = False,
@@ -59,7 +59,7 @@ class Orders:
         """With less left, no search follows."""
         return self.schedule.fewest_seconds
 
-    def search(self, found: Found, deadline: Deadline) -> Solution | None:
+    def search(self, found: Record, deadline: Deadline) -> Solution | None:
         """The next search; ``None`` if there is no time for one.  What it finds is to be judged by
         the deadline, for which up to half of the time is kept back."""
         judged = self.schedule.judged_last * found.request.predict.longest_seconds
@@ -82,7 +82,7 @@ class Orders:
             return searched
         return replace(searched, device_of=units.expand(searched.device_of))
 
-    def learn(self, found: Found, searched: Solution, over: Sequence[int]) -> str:
+    def learn(self, found: Record, searched: Solution, over: Sequence[int]) -> str:
         """Sets what the next search is about.  Returns why none follows, if none does."""
         if searched.device_of is None:
             return "no placement was found"
@@ -98,7 +98,7 @@ class Orders:
             self._turn(found)
         return ""
 
-    def _leave_room(self, found: Found, device_of: Sequence[int], over: Sequence[int]) -> None:
+    def _leave_room(self, found: Record, device_of: Sequence[int], over: Sequence[int]) -> None:
         """After a placement above some caps: room for what is beyond what is counted there.  What
         the best holds may stay where another objective than the cost is searched."""
         floors = None
@@ -110,7 +110,7 @@ class Orders:
         self.is_near, self.share = True, schedule.next_share
         self.least_seconds = schedule.least_seconds
 
-    def _turn(self, found: Found) -> None:
+    def _turn(self, found: Record) -> None:
         """After a placement within the caps, or one that is known: the room that the best leaves,
         and a search near it, or from nothing if the last one was near."""
         assert found.best is not None
@@ -127,5 +127,5 @@ class Orders:
     def _counted(self, device_of: Sequence[int]) -> list[float]:
         return self.given.peaks(self.given.units.project(device_of))
 
-    def _over(self, found: Found, device_of: Sequence[int]) -> list[int]:
+    def _over(self, found: Record, device_of: Sequence[int]) -> list[int]:
         return found.request.predict.bytes_over(device_of)

@@ -76,7 +76,7 @@ class PeakRequest:
         return Deadline(at, self.is_counted)
 
 
-class Found:
+class Record:
     """The record of what is found so far: ``best`` keeps all caps; ``nearest``, of what is worth
     less, is the least ``above`` them all together (bytes); ``bound`` is proven, ``infeasible`` the
     proof that nothing fits.

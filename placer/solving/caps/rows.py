@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.caps.record import Found
+from placer.solving.caps.record import Record
 from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
 from placer.solving.caps.schedule import SCHEDULE
-from placer.solving.process.child_search import start_ahead
+from placer.solving.process.child_search import start_searcher_ahead
 from placer.solving.process.deadline import Deadline
 from placer.solving.solution import Solution, Status
 from placer.solving.solver import solve
@@ -48,7 +48,7 @@ class Rows:
         given, now = self.given, self.tightened
         return now.transient_bytes == given.transient_bytes and now.allowed == given.allowed
 
-    def search(self, found: Found, deadline: Deadline) -> Solution:
+    def search(self, found: Record, deadline: Deadline) -> Solution:
         """The problem as it is known by now, begun at the best placement; a prediction is to end by
         the deadline, too.  What fits already is only improved, in all of the time."""
         judged = found.request.predict.longest_seconds
@@ -56,7 +56,7 @@ class Rows:
         time = deadline.before(judged).part(share, SCHEDULE.least_rows_seconds)
         known = found.known[-1:]
         if not self.reserves:  # a search along the orders follows, and CP-SAT may end late
-            start_ahead(2)
+            start_searcher_ahead(2)
         solution = solve(
             self.tightened,
             replace(found.parameters, time_limit_seconds=time.left(), to_prove=self.to_prove),
@@ -71,7 +71,7 @@ class Rows:
             found.raise_bound(solution.lower_bound)
         return solution
 
-    def learn(self, found: Found, searched: Solution, _over: Sequence[int]) -> str:
+    def learn(self, found: Record, searched: Solution, _over: Sequence[int]) -> str:
         """Takes the moments at which a placement was above its caps as rows, and reserves what else
         the prediction saw there; where there was none, reserves less.  Returns why no search
         follows, if none does."""
@@ -96,7 +96,7 @@ class Rows:
         """Takes the moments that other searches have learned."""
         self.tightened = with_rows(self.tightened, other.tightened.live_bytes)
 
-    def _loosen(self, found: Found) -> str:
+    def _loosen(self, found: Record) -> str:
         """No placement: half of what was reserved is left, in the end nothing."""
         if self.is_exact:
             return "nothing fits by the rows"

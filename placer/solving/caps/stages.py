@@ -17,17 +17,17 @@ from placer.solving.caps.predictions import PeakFinder, Predictions
 from placer.solving.caps.record import LifetimeFinder, PeakRequest
 from placer.solving.caps.rows import Rows
 from placer.solving.caps.schedule import SCHEDULE
-from placer.solving.caps.search import Search, StageKind
+from placer.solving.caps.staged_run import StagedRun, StageKind
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.repair import repair
 from placer.solving.process import clock
-from placer.solving.process.child_search import one_process
+from placer.solving.process.child_search import one_search_process
 from placer.solving.process.deadline import Deadline
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
-from placer.solving.transfer.stage import on_host
+from placer.solving.transfer.solving import on_host
 
-Stage = tuple[str, str] | None
+Reasons = tuple[str, str] | None
 """Why a stage began and how it ended; ``None`` if there was no reason to begin it."""
 
 
@@ -55,8 +55,8 @@ def solve_under_peaks(
         solver=solver,
         find_lifetimes=find_lifetimes,
     )
-    search = Search(request)
-    with one_process():
+    search = StagedRun(request)
+    with one_search_process():
         try:
             for kind in STAGES:
                 search.run(kind)
@@ -65,7 +65,7 @@ def solve_under_peaks(
             search.end_bound(wait=False)
 
 
-def _first_plan(search: Search, deadline: Deadline) -> Stage:
+def _first_plan(search: StagedRun, deadline: Deadline) -> Reasons:
     """Where no accelerator holds all, a placement along the orders before anything is proven."""
     request = search.request
     if not (request.searches_orders and request.asks_least_cost and _is_too_large(request.problem)):
@@ -84,7 +84,7 @@ def _is_too_large(given: PlacementProblem) -> bool:
 
 
 def _along_orders(
-    search: Search, deadline: Deadline, share: float, *, fits_first: bool = False
+    search: StagedRun, deadline: Deadline, share: float, *, fits_first: bool = False
 ) -> str:
     """Searches along the orders, for a share of the time once these are known; of the least cost,
     whatever the objective, for a first fit."""
@@ -98,7 +98,7 @@ def _along_orders(
     return search.pursue(orders, deadline, most, until_fits=fits_first)
 
 
-def _layers(search: Search, deadline: Deadline) -> Stage:
+def _layers(search: StagedRun, deadline: Deadline) -> Reasons:
     """Deals out the whole layers of a large program and makes them fit, unless they cost more than
     what fits: what is found after that is never worse than what a person does."""
     request, given = search.request, search.request.problem
@@ -129,7 +129,7 @@ def _of_a_baseline(deadline: Deadline) -> Deadline:
     return Deadline(min(deadline.at, clock.monotonic() + SCHEDULE.baseline_seconds))
 
 
-def _fit(search: Search, deadline: Deadline) -> Stage:
+def _fit(search: StagedRun, deadline: Deadline) -> Reasons:
     """For another objective anything that fits, by the least cost: what receives less holds
     less."""
     request, found = search.request, search.found
@@ -146,7 +146,7 @@ def _fit(search: Search, deadline: Deadline) -> Stage:
     return "nothing fits yet", ended
 
 
-def _baselines(search: Search, deadline: Deadline) -> Stage:
+def _baselines(search: StagedRun, deadline: Deadline) -> Reasons:
     """For another objective baselines that are better than what is known, made to fit."""
     request, found = search.request, search.found
     if not request.is_ours or request.asks_least_cost:
@@ -175,7 +175,7 @@ TRIED = tuple(name for name in BASELINES if name != "tensorflow-default")
 """Those that look at the caps."""
 
 
-def _rows(search: Search, deadline: Deadline) -> Stage:
+def _rows(search: StagedRun, deadline: Deadline) -> Reasons:
     """A first search by rows, whose bound is proven; of another objective two, as the first may fit
     by chance.  Of the largest programs layers are a better beginning."""
     request, found, rows = search.request, search.found, search.rows
@@ -203,7 +203,7 @@ def _least_rows_seconds(request: PeakRequest) -> float:
     return SCHEDULE.least_first_seconds if is_first else SCHEDULE.least_rows_seconds
 
 
-def _orders(search: Search, deadline: Deadline) -> Stage:
+def _orders(search: StagedRun, deadline: Deadline) -> Reasons:
     """Searches along the orders, where rows alone say too little."""
     request, found = search.request, search.found
     is_fitted, is_missed = found.best is not None, search.rows.is_missed
@@ -223,8 +223,8 @@ def _orders(search: Search, deadline: Deadline) -> Stage:
     return why, _along_orders(search, deadline, share)
 
 
-def _mend(search: Search, deadline: Deadline) -> Stage:
-    """Returns what is above a cap, and costs less than what fits, is mended move by move."""
+def _mend(search: StagedRun, deadline: Deadline) -> Reasons:
+    """Mends, move by move, what is above a cap and costs less than what fits."""
     request, found = search.request, search.found
     near = found.nearest
     if not (request.searches_orders and request.asks_least_cost) or near is None:
@@ -248,7 +248,7 @@ def _mend(search: Search, deadline: Deadline) -> Stage:
     return why, "no move helps" if found.best is best else "mended"
 
 
-def _again(search: Search, deadline: Deadline) -> Stage:
+def _again(search: StagedRun, deadline: Deadline) -> Reasons:
     """Searches by rows in the rest of the time: they prove, and learn what they are above."""
     request, found = search.request, search.found
     if found.searches and deadline.is_over(SCHEDULE.least_rows_seconds):
@@ -268,7 +268,7 @@ def _again(search: Search, deadline: Deadline) -> Stage:
     return "the placement found may be the best" if is_fitted else "nothing fits yet", ended
 
 
-def _tidy(search: Search, deadline: Deadline) -> Stage:
+def _tidy(search: StagedRun, deadline: Deadline) -> Reasons:
     """No device is left with a handful of ops that could be elsewhere for nothing."""
     request, found = search.request, search.found
     if found.best is None or found.is_tidy or not request.asks_least_cost:
@@ -277,7 +277,7 @@ def _tidy(search: Search, deadline: Deadline) -> Stage:
     return "stray ops may be left", "tidied"
 
 
-def _host(search: Search, _deadline: Deadline) -> Stage:
+def _host(search: StagedRun, _deadline: Deadline) -> Reasons:
     """Everything on the host, if that costs less than all that is known: no search need have come
     by it."""
     problem, found = search.request.problem, search.found
@@ -297,7 +297,7 @@ def _host(search: Search, _deadline: Deadline) -> Stage:
     )
 
 
-def _prove(search: Search, _deadline: Deadline) -> Stage:
+def _prove(search: StagedRun, _deadline: Deadline) -> Reasons:
     """The rest of the time for the bound that is sought beside, unless nothing fits."""
     if search.beside is None:
         return None

@@ -12,14 +12,14 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Units(NamedTuple):
-    """``seconds[unit, device]`` (what a unit costs there: bytes, where the least transfer is
+    """``cost[unit, device]`` (in seconds, or in bytes where the least transfer is
     searched), ``weights[row, unit]`` in bytes, ``allowed[unit, device]``.
 
     The nets that unit u produces are ``outs[out_start[u]:out_start[u + 1]]``, those that it reads
     ``ins[in_start[u]:in_start[u + 1]]``.
     """
 
-    seconds: Floats
+    cost: Floats
     weights: Floats
     allowed: Flags
     out_start: Ints

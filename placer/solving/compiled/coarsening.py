@@ -161,8 +161,8 @@ def contract_units(arrays: Arrays, new_of: Ints) -> Arrays:
     summed."""
     units, nets, devices = arrays
     count = int(new_of.max()) + 1 if len(new_of) else 0
-    seconds = np.zeros((count, units.seconds.shape[1]))
-    np.add.at(seconds, new_of, units.seconds)
+    seconds = np.zeros((count, units.cost.shape[1]))
+    np.add.at(seconds, new_of, units.cost)
     weights = np.zeros((units.weights.shape[0], count))
     for row, values in enumerate(units.weights):
         np.add.at(weights[row], new_of, values)

@@ -67,7 +67,7 @@ def _pin(arrays: Arrays, net: int, place: int) -> int:
 @compiled
 def gain(arrays: Arrays, table: GainTable, unit: int, target: int) -> float:
     """The bytes that moving a unit saves."""
-    cost = arrays.units.seconds
+    cost = arrays.units.cost
     source = table.device_of[unit]
     saved = table.benefit[unit] - table.penalty[unit, target]
     return float(saved + cost[unit, source] - cost[unit, target])
@@ -167,7 +167,7 @@ def transfer_of(arrays: Arrays, device_of: Ints) -> float:
     nets = arrays.nets
     total = 0.0
     for unit in range(device_of.shape[0]):
-        total += arrays.units.seconds[unit, device_of[unit]]
+        total += arrays.units.cost[unit, device_of[unit]]
     seen = np.full(arrays.devices.capacity.shape[1], -1, np.int64)
     for net in range(nets.producer.shape[0]):
         seen[device_of[nets.producer[net]]] = net

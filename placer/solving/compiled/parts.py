@@ -15,7 +15,7 @@ def part_of(arrays: Arrays, members: Ints, halves: tuple[Ints, Ints], fullness: 
     """
     units, nets, devices = arrays
     allowed = np.stack([units.allowed[members][:, half].any(axis=1) for half in halves], axis=1)
-    seconds = np.stack([units.seconds[members][:, half].min(axis=1) for half in halves], axis=1)
+    seconds = np.stack([units.cost[members][:, half].min(axis=1) for half in halves], axis=1)
     capacity = np.stack([devices.capacity[:, half].sum(axis=1) for half in halves], axis=1)
     new_of = np.full(len(units.allowed), -1, np.int64)
     new_of[members] = np.arange(len(members))

@@ -55,7 +55,7 @@ def _alike(arrays: Arrays, order: Ints, one: int, other: int) -> bool:
     for row in range(devices.capacity.shape[0]):
         if devices.capacity[row, one] != devices.capacity[row, other]:
             return False
-    return bool((units.seconds[order, one] == units.seconds[order, other]).all())
+    return bool((units.cost[order, one] == units.cost[order, other]).all())
 
 
 @compiled_part
@@ -79,7 +79,7 @@ def segment_loads(arrays: Arrays, order: Ints, device: int) -> Floats:
         used = np.zeros(devices.capacity.shape[0])
         for end in range(begin, count):
             unit = order[end]
-            load += units.seconds[unit, device]
+            load += units.cost[unit, device]
             load += _joined(units, nets, seconds, unit, inside, produced)
             fits = units.allowed[unit, device]
             for row in range(used.shape[0]):

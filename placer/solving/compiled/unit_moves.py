@@ -91,7 +91,7 @@ def border_units(arrays: Arrays, table: GainTable, free: Ints) -> Ints:
     for index in range(free.shape[0]):
         unit = free[index]
         here = table.device_of[unit]
-        chosen[index] = units.seconds[unit, here] > 0.0
+        chosen[index] = units.cost[unit, here] > 0.0
         for place in range(degree(units, unit)):
             net = net_at(units, unit, place)
             if is_small(nets, net):

@@ -18,12 +18,12 @@ SEARCHES = {
 """By objective."""
 
 
-def to_search(
+def peak_problem_of(
     problem: PlacementProblem,
     lifetimes: PossibleLifetimes,
     capacity: Sequence[int],
 ) -> PeakProblem:
-    """Returns what the first search is about."""
+    """Returns the problem that searches along the orders get."""
     if problem.objective == "step-time":
         step = StepProblem(replace(problem, live_bytes=()))
         peaks = to_peak_problem(problem, step.units, lifetimes, capacity)

@@ -131,10 +131,10 @@ _ahead: list[Child] = []
 """The processes that wait for their search."""
 
 _blocks: list[None] = []
-"""One entry for each :func:`one_process` that is open."""
+"""One entry for each :func:`one_search_process` that is open."""
 
 
-def start_ahead(processes: int = 1) -> None:
+def start_searcher_ahead(processes: int = 1) -> None:
     """Starts the process of the next search, or of so many, which load the machine code while this
     one is busy."""
     while len(_ahead) < processes and is_compiled(PEAKS):
@@ -142,7 +142,7 @@ def start_ahead(processes: int = 1) -> None:
 
 
 @contextmanager
-def one_process() -> Iterator[None]:
+def one_search_process() -> Iterator[None]:
     """Searches inside of it are run by one process, which ends with the outermost block."""
     _blocks.append(None)
     try:
@@ -166,7 +166,7 @@ def searching_child() -> Child:
 
 def _ask(request: SearchRequest, time_limit_seconds: float) -> Outcome:
     """The outcome of one search in the process that waits, or else in a new one; inside of
-    :func:`one_process` it then waits for the next, unless its machine code or its search was
+    :func:`one_search_process` it then waits for the next, unless its machine code or its search was
     late."""
     with_code = is_compiled(PEAKS)
     child = searching_child()
@@ -180,7 +180,7 @@ def _ask(request: SearchRequest, time_limit_seconds: float) -> Outcome:
     if is_answered:
         child.close(wait=False)
     if _blocks:
-        start_ahead()  # it is ready once what was found is judged
+        start_searcher_ahead()  # it is ready once what was found is judged
     return outcome
 
 

@@ -105,7 +105,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         self.unmended = deque(hints if problem.is_near else ())
         arrays = transfer_arrays(problem.units)
         sent = float(arrays.nets.bytes.sum() + 1.0) * len(problem.capacity)
-        self.most = sent + float(arrays.units.seconds.max(axis=1, initial=0.0).sum())
+        self.most = sent + float(arrays.units.cost.max(axis=1, initial=0.0).sum())
         self.watch.follow(arrays.units.allowed.argmax(axis=1))
         super().__init__(arrays, hints, seed, on_better)
 

@@ -5,7 +5,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from placer.errors import ShapeError, UsageError  # noqa: E402
-from placer.extraction.flat_program import analyse_program  # noqa: E402
+from placer.extraction.analysis import analyse_program  # noqa: E402
 from placer.extraction.reading.loading import load_program  # noqa: E402
 from placer.extraction.shapes.binding import resolve_shapes  # noqa: E402
 

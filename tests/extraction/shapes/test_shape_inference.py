@@ -9,7 +9,7 @@ from layered_graphs import layered_graph
 
 tf = pytest.importorskip("tensorflow")
 
-from placer.extraction.flat_program import analyse_program  # noqa: E402
+from placer.extraction.analysis import analyse_program  # noqa: E402
 from placer.extraction.graph_defs.tensor_types import UNSIZED  # noqa: E402
 from placer.extraction.reading.loading import load_program  # noqa: E402
 from placer.extraction.shapes import imported_shapes  # noqa: E402

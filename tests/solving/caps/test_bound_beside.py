@@ -12,7 +12,7 @@ from small_problems import problem_of
 import placer
 from placer.solving.caps import record, rows, search
 from placer.solving.caps.schedule import SCHEDULE
-from placer.solving.caps.search import BoundBeside
+from placer.solving.caps.staged_run import BoundBeside
 from placer.solving.process import clock
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve

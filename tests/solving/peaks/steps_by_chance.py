@@ -17,7 +17,7 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps.orders import Orders
 from placer.solving.caps.predictions import Predictions
 from placer.solving.caps.record import Found, PeakRequest
-from placer.solving.caps.search import Search
+from placer.solving.caps.staged_run import Search
 from placer.solving.solution import Solution, SolverParameters
 
 

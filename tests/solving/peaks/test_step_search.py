@@ -20,7 +20,7 @@ from placer.solving.caps import orders as orders_module
 from placer.solving.compiled.held_bytes import hold
 from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.objectives.refining import value_of
-from placer.solving.peaks.searches import SEARCHES, to_search
+from placer.solving.peaks.searches import SEARCHES, peak_problem_of
 from placer.solving.peaks.step_search import StepPeakProblem, StepPeakSearch, search_step_peaks
 from placer.solving.process import clock
 from placer.solving.process.search_run import BestSoFar, Effort
@@ -45,7 +45,7 @@ def timed_step(seed: int, most_ops: int = 7) -> tuple[StepPeaks, PlacementProble
 
 
 def searched(find_peaks: StepPeaks, problem: PlacementProblem) -> StepPeakProblem:
-    peaks = to_search(problem, find_peaks.possible_lifetimes(), problem.capacity_bytes)
+    peaks = peak_problem_of(problem, find_peaks.possible_lifetimes(), problem.capacity_bytes)
     assert isinstance(peaks, StepPeakProblem)
     return peaks
 

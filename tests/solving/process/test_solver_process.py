@@ -15,7 +15,7 @@ from small_problems import tangle
 
 from placer.prediction.scoring import score
 from placer.solving.process import clock
-from placer.solving.process.child_search import one_process
+from placer.solving.process.child_search import one_search_process
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 
@@ -65,7 +65,7 @@ def test_a_child_killed_at_any_moment_loses_nothing() -> None:
 def test_a_process_that_waits_for_searches_ends_with_the_last() -> None:
     """One process serves all searches of a block, and no later one finds it."""
     problem = tangle(5, units=60)
-    with one_process():
+    with one_search_process():
         solve(problem, LIMITED)
         first = children()
         solve(problem, LIMITED)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from small_problems import problem_of, random_problem
 
 from placer.solving.reduction.unit_problem import reduce_to_units
-from placer.solving.transfer.stage import forced_bytes
+from placer.solving.transfer.solving import forced_bytes
 
 
 def test_no_placement_transfers_less_than_what_is_forced() -> None:

@@ -175,7 +175,7 @@ class StepSearch(MultilevelSearch[Steps]):
 
     def sizes(self, arrays: Arrays) -> Floats:
         """The seconds of each unit where it is fastest."""
-        fastest: Floats = arrays.units.seconds.min(axis=1)
+        fastest: Floats = arrays.units.cost.min(axis=1)
         return fastest
 
     def fresh(self, level: Level[Steps]) -> list[Found]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placer.solving.compiled.annealing import anneal, keeps_rows, new_state
 from placer.solving.compiled.arrays import Arrays, Devices, Floats, Ints
+from placer.solving.compiled.load_annealing import anneal_loads, keeps_rows, new_state
 from placer.solving.compiled.segments import split_by_load
 from placer.solving.objectives.throughput.problem import LoadProblem
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
@@ -86,12 +86,13 @@ class LoadSearch(MultilevelSearch[None]):
         steps = min(_SCHEDULE.most_first_steps, _SCHEDULE.first_steps_per_unit * len(free))
         steps += _SCHEDULE.steps_per_unit * len(free)
         power = float(self.random.choice(_SCHEDULE.powers))
-        _, best = anneal(level.arrays, device_of, free, self.next_seed(), steps, temperature, power)
+        how = (self.next_seed(), steps, temperature, power)
+        _, best = anneal_loads(level.arrays, device_of, free, *how)
         return best
 
     def sizes(self, arrays: Arrays) -> Floats:
         """The seconds of each unit where it is fastest."""
-        fastest: Floats = arrays.units.seconds.min(axis=1)
+        fastest: Floats = arrays.units.cost.min(axis=1)
         return fastest
 
     def fresh(self, level: Level[None]) -> list[Found]:
@@ -119,7 +120,7 @@ class LoadSearch(MultilevelSearch[None]):
 
     def _order(self, arrays: Arrays, *, shuffled: bool) -> Ints:
         """The units in the given order, or by depth-first search from where nothing comes in."""
-        count = len(arrays.units.seconds)
+        count = len(arrays.units.cost)
         if not shuffled:
             return np.arange(count)
         priority = self.random.random(count)

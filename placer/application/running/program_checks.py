@@ -1,4 +1,5 @@
-"""Where runs of a SavedModel begin: what its loaders run, and the signature that is called."""
+"""What a program may do is checked from where its runs begin: what loaders run, and the signature
+that is called."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ def check_program(request: RunRequest, which: int) -> None:
     message = read_source(path, as_written=True)
     ends = [*(tensor for _, tensor in request.fetches[which]), *request.targets[which]]
     if request.kind == "graph":
-        graph_def, starts = message, [graph_start([*ends, *request.start.ops], request.inputs)]
+        graph_def, starts = message, [session_start([*ends, *request.start.ops], request.inputs)]
     else:
         meta_graph = choose_meta_graph(message, path, ",".join(request.tags))
         graph_def = meta_graph.graph_def
@@ -52,7 +53,7 @@ def check_program(request: RunRequest, which: int) -> None:
         file.write_bytes(file_content(message, text=file.suffix == ".pbtxt"))
 
 
-def graph_start(ends: Iterable[str], fed: Iterable[str]) -> Start:
+def session_start(ends: Iterable[str], fed: Iterable[str]) -> Start:
     """Returns the start of a session that runs the tensors or ops ``ends`` with the tensors
     ``fed``."""
     return Start(ends=[op_of(end) for end in ends], fed=frozenset(map(full_tensor, fed)))
@@ -71,7 +72,7 @@ def session_starts(meta_graph: Any, ends: Iterable[str], fed: Iterable[str]) -> 
             initial += meta_graph.collection_def[key].node_list.value
     saver = meta_graph.saver_def
     return [
-        graph_start(ends, fed),
+        session_start(ends, fed),
         Start(ends=[op_of(name.lstrip("^")) for name in initial], fed=assets),
         Start(
             ends=[op_of(saver.restore_op_name)],

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from placer.errors import PlacerError
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps.orders import Orders
-from placer.solving.caps.record import Found, PeakRequest
+from placer.solving.caps.record import PeakRequest, Record
 from placer.solving.caps.rows import Rows
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.search_caps import SearchCaps
-from placer.solving.peaks.searches import to_search
+from placer.solving.peaks.searches import peak_problem_of
 from placer.solving.process import clock
 from placer.solving.process.child_search import SEARCH_TASK, effort_of, searching_child
 from placer.solving.process.deadline import Deadline
@@ -96,7 +96,7 @@ class StageKind(NamedTuple):
     proven."""
 
     name: str
-    run: Callable[[Search, Deadline], tuple[str, str] | None]
+    run: Callable[[StagedRun, Deadline], tuple[str, str] | None]
     is_last: bool = False
 
 
@@ -105,14 +105,14 @@ Way = Rows | Orders
 ``is_tidy``, or ``tidies`` at once, and with how much less left no search follows."""
 
 
-class Search:
+class StagedRun:
     """The stages of one search: ``rows`` and ``fitting_rows``, for the least cost before another
     objective, remember what they have learned from stage to stage."""
 
     def __init__(self, request: PeakRequest) -> None:
         self.request = request
         self.began = clock.monotonic()
-        self.found = Found(request)
+        self.found = Record(request)
         self.rows = Rows(request.problem, request.solver, fits_first=not request.asks_least_cost)
         self.rows.to_prove = request.is_layered
         self.rows.reserves = not request.searches_orders
@@ -138,7 +138,7 @@ class Search:
     def _peaks_of(self, problem: PlacementProblem) -> PeakProblem:
         assert self.request.find_lifetimes is not None
         lifetimes = self.request.find_lifetimes()
-        return to_search(problem, lifetimes, SearchCaps(problem).most)
+        return peak_problem_of(problem, lifetimes, SearchCaps(problem).most)
 
     def run(self, kind: StageKind) -> None:
         """A stage, if there is reason for it, with its row."""

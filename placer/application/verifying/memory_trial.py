@@ -1,8 +1,7 @@
 """Does a plan fit?  Its program, loaded and run on simulated GPUs limited to the plan's caps.
 
-TensorFlow's own GPU runtime is the judge, in a process of its own
-(:mod:`placer.application.verifying.memory_rehearsal`).  Workspaces of cuDNN and cuBLAS are 0 bytes
-there.  The host has no limit: TensorFlow knows none for CPUs.
+TensorFlow's own GPU runtime is the judge, in a process of its own.  Workspaces of cuDNN and cuBLAS
+are 0 bytes there.  The host has no limit: TensorFlow knows none for CPUs.
 """
 
 import os
@@ -21,6 +20,7 @@ from placer.application.devices.device_mapping import HOST, DeviceMapping
 from placer.application.devices.graph_optimisers import graph_optimisation
 from placer.application.placing.graph_placement import map_graph_devices, place_graph_def
 from placer.application.running.generated_inputs import Array
+from placer.application.running.program_checks import check_program
 from placer.application.running.program_runs import (
     RunOptions,
     RunRequest,
@@ -28,7 +28,6 @@ from placer.application.running.program_runs import (
     load_function,
     open_session,
 )
-from placer.application.running.run_starts import check_program
 from placer.application.verifying.model_files import ModelFile
 from placer.application.verifying.verification_result import (
     FLAT_GRAPH,
@@ -218,7 +217,7 @@ def _rehearse(request: RunRequest, plan: Plan, how: str) -> MemoryRehearsal:
         if any(row.red_zones is False for row in rows):
             environment.setdefault("TF_DISABLE_RZ_CHECK", "1")
         outcome = run_task(
-            "placer.application.verifying.memory_rehearsal:run_steps",
+            "placer.application.verifying.memory_trial:run_steps",
             StepsRequest(run=replace(request, options=options), steps=STEPS),
             options.time_limit_seconds,
             environment,

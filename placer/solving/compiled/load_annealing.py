@@ -35,7 +35,7 @@ def new_state(arrays: Arrays, device_of: Ints) -> State:
     readers = np.zeros((nets.producer.shape[0], device_count), np.int64)
     for unit in range(device_of.shape[0]):
         device = device_of[unit]
-        load[device] += units.seconds[unit, device]
+        load[device] += units.cost[unit, device]
         for row in range(used.shape[0]):
             used[row, device] += units.weights[row, unit]
     for net in range(nets.producer.shape[0]):
@@ -85,8 +85,8 @@ def move(arrays: Arrays, state: State, unit: int, target: int) -> None:
         if changes:
             charge(arrays, state, net, 1.0)
     state.device_of[unit] = target
-    state.load[source] -= units.seconds[unit, source]
-    state.load[target] += units.seconds[unit, target]
+    state.load[source] -= units.cost[unit, source]
+    state.load[target] += units.cost[unit, target]
     for row in range(state.used.shape[0]):
         state.used[row, source] -= units.weights[row, unit]
         state.used[row, target] += units.weights[row, unit]
@@ -109,7 +109,7 @@ _LAST_TEMPERATURE = 1e-4
 
 
 @compiled
-def anneal(
+def anneal_loads(
     arrays: Arrays,
     device_of: Ints,
     free: Ints,

@@ -8,7 +8,7 @@ import numpy as np
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.solving.conflicts.packing import have_room
 from placer.solving.process import clock
-from placer.solving.process.child_search import search_in_child, start_ahead
+from placer.solving.process.child_search import search_in_child, start_searcher_ahead
 from placer.solving.process.compiling import TRANSFER, is_compiled
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.unit_problem import UnitProblem
@@ -16,7 +16,6 @@ from placer.solving.search.first_fit import first_placement
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.schedule import SCHEDULE
 
-_SEARCH = "placer.solving.transfer.transfer_process:search_transfer"
 _SEARCH_OF_FEW = "placer.solving.transfer.transfer_process:search_few_units"
 
 _MOST_PACKED = 64
@@ -26,7 +25,7 @@ _EXACT = 2.0**53
 """Sums of whole numbers up to here are exact."""
 
 
-def solve_stage(
+def solve_units(
     units: UnitProblem,
     parameters: SolverParameters,
     deadline: float,
@@ -39,7 +38,7 @@ def solve_stage(
     """
     began = clock.monotonic()
     if units.unit_count > SCHEDULE.least_planned_units:
-        start_ahead()
+        start_searcher_ahead()
     problem = contract(units)
     deadline -= min(
         clock.monotonic() - began, SCHEDULE.most_reserved_share * max(0.0, deadline - began)
@@ -148,7 +147,7 @@ def _search(
         *([] if start is None else [start]),
         *(_where_allowed(problem, hint) for hint in hints),
     ]
-    search = _SEARCH if _is_planned(problem, parameters) else _SEARCH_OF_FEW
+    search = TRANSFER if _is_planned(problem, parameters) else _SEARCH_OF_FEW
     found = search_in_child(search, problem, starts, parameters, left)
     candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]
     if not candidates:

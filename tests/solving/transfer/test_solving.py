@@ -12,7 +12,7 @@ from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.transfer import stage
-from placer.solving.transfer.stage import cannot_fit, solve_stage
+from placer.solving.transfer.solving import cannot_fit, solve_units
 
 
 @pytest.mark.parametrize(("least", "fits"), [(12, False), (6, True)])
@@ -67,7 +67,7 @@ def test_searches_begin_where_units_may_be(monkeypatch: pytest.MonkeyPatch) -> N
         return search(task, units_searched, starts, *rest)
 
     monkeypatch.setattr(stage, "search_in_child", watched)
-    found = solve_stage(units, SolverParameters(), clock.monotonic() + 10.0, [hint])
+    found = solve_units(units, SolverParameters(), clock.monotonic() + 10.0, [hint])
     assert found.status is Status.OPTIMAL
     assert found.value == 10
     assert len(begun) >= 2
