@@ -17,9 +17,10 @@ from placer.extraction import extract
 from placer.fitting.fitted_step import FitRequest
 from placer.fitting.step_fitting import fit_step
 from placer.pipeline import fitting as fit_pipeline
-from placer.pipeline.fitting import find_placement, fit_workload
+from placer.pipeline.fitting import fit_workload
 from placer.pipeline.fixes import placements_of
 from placer.pipeline.preparation import prepare
+from placer.pipeline.searching import find_placement
 from placer.pipeline.solved_plan import fitted_plan
 from placer.plan.request import Options, read_share
 from placer.prediction.costs.op_costs import estimate_costs

@@ -17,7 +17,7 @@ from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.first_fit import first_placement
 from placer.solving.search.unit_arrays import transfer_arrays
 from placer.solving.solution import SolverParameters, Status
-from placer.solving.transfer import stage
+from placer.solving.transfer import solving
 from placer.solving.transfer.solving import forced_bytes
 from tests.searches_in_children import in_a_child, search_each
 from tests.small_problems import (
@@ -114,7 +114,7 @@ def test_cuts_and_cp_sat_prove_the_least_cost():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_proven_is_the_least_cost(seed: int, monkeypatch: pytest.MonkeyPatch):
     """A solution's value is its cost, and an optimal one costs the least of all placements."""
-    monkeypatch.setattr(stage, "search_in_child", search_exhaustively)
+    monkeypatch.setattr(solving, "search_in_child", search_exhaustively)
     problem = with_costs(random_problem(seed), seed)
     scores = [score(problem, device_of) for device_of in placements_of(problem)]
     least = min((found.cost for found in scores if not found.violations), default=None)

@@ -11,7 +11,7 @@ from benchmarks.published.instances import milliseconds, read_instance
 from placer.prediction.scoring import score
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import solve
-from placer.solving.transfer import stage
+from placer.solving.transfer import solving
 
 DATA = os.environ.get("PLACER_TEST_DATA")
 FOLDER = Path(DATA or "", "instances")
@@ -53,7 +53,7 @@ def test_first_placements_reach_the_best_known(
 ) -> None:
     """Without any search the transfer is at most the best value published or known (the first two
     are proven optimal)."""
-    monkeypatch.setattr(stage, "search_in_child", lambda *_: Solution(status=Status.UNKNOWN))
+    monkeypatch.setattr(solving, "search_in_child", lambda *_: Solution(status=Status.UNKNOWN))
     problem = read_instance(FOLDER / "capped" / f"{name}.json", "transfer")
     solution = solve(problem, SolverParameters(time_limit_seconds=60.0))
     assert solution.device_of is not None

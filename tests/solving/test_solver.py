@@ -34,7 +34,7 @@ from placer.solving.process import clock
 from placer.solving.process.child_search import end_ahead
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import register_solver, solve, solver_names
-from placer.solving.transfer import stage
+from placer.solving.transfer import solving
 from placer.solving.warm_up import sample_problem
 
 QUICK = SolverParameters(time_limit_seconds=10.0, workers=1)
@@ -48,7 +48,7 @@ TWO_PAIRS = problem_of(
 
 @pytest.fixture
 def perfect_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "search_in_child", search_exhaustively)
+    monkeypatch.setattr(solving, "search_in_child", search_exhaustively)
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_trivial_problems_need_no_child(
     problem: PlacementProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What sums decide is decided at once, and counts as proven."""
-    monkeypatch.setattr(stage, "search_in_child", no_child)
+    monkeypatch.setattr(solving, "search_in_child", no_child)
     assert_right(problem, solve(problem, QUICK))
 
 
@@ -176,8 +176,8 @@ def failing_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[
     monkeypatch.setenv("PLACER_TEST_MARKER", str(marker))
 
     def choose(name: str) -> Path:
-        for search in ("_SEARCH", "_SEARCH_OF_FEW"):
-            monkeypatch.setattr(stage, search, f"searches_in_children:{name}")
+        for search in ("TRANSFER", "_SEARCH_OF_FEW"):
+            monkeypatch.setattr(solving, search, f"searches_in_children:{name}")
         return marker
 
     return choose
@@ -209,7 +209,7 @@ def test_what_a_search_told_before_it_died_is_kept(
 ) -> None:
     """A search that is killed after a better placement has not worked for nothing."""
     failing_search("killed_after_an_answer")
-    monkeypatch.setattr(stage, "first_placement", lambda *_: None)
+    monkeypatch.setattr(solving, "first_placement", lambda *_: None)
     solution = solve(TWO_PAIRS, QUICK)
     assert (solution.value, solution.lower_bound) == (1, 1)
     assert solution.warnings[0][0] == "solver_crashed"

@@ -1,5 +1,5 @@
-"""What a program may do is checked from where its runs begin: what loaders run, and the signature
-that is called."""
+"""Checks of what a program may do, from where its runs begin: what its loaders run, and the
+signature that is called."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

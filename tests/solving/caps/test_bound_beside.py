@@ -10,7 +10,7 @@ from layered_graphs import layered_graph
 from small_problems import problem_of
 
 import placer
-from placer.solving.caps import record, rows, search
+from placer.solving.caps import record, rows, staged_run
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.caps.staged_run import BoundBeside
 from placer.solving.process import clock
@@ -79,7 +79,7 @@ def test_a_bound_is_sought_beside_the_rounds_that_ask_for_the_least_transfer(
         return replace(found, status=Status.FEASIBLE if found.device_of else Status.UNKNOWN)
 
     monkeypatch.setattr(rows, "solve", unproven)  # which may prove all of it in its time
-    monkeypatch.setattr(search, "BoundBeside", Sought)
+    monkeypatch.setattr(staged_run, "BoundBeside", Sought)
     monkeypatch.setattr(record, "SCHEDULE", replace(SCHEDULE, least_ops_beside=1_000))
     path = tmp_path / "layered.pb"
     path.write_bytes(layered_graph(1_200).SerializeToString())

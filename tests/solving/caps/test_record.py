@@ -8,14 +8,14 @@ from small_problems import problem_of
 
 from placer.problem.device_peaks import DevicePeak
 from placer.solving.caps.predictions import Predictions
-from placer.solving.caps.record import Found, PeakRequest
+from placer.solving.caps.record import PeakRequest, Record
 from placer.solving.solution import Solution, SolverParameters, Status
 
 PROBLEM = problem_of(resident=[1, 1, 1], tensors=[(0, [1], 5), (1, [2], 3)], capacity=[9, 9])
 TOGETHER, CHEAP, DEAR = (0, 0, 0), (0, 0, 1), (0, 1, 0)
 
 
-def _found(above: dict[tuple[int, ...], int]) -> Found:
+def _found(above: dict[tuple[int, ...], int]) -> Record:
     """A record to which placements are so much above the cap of the first device."""
 
     def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
@@ -23,10 +23,10 @@ def _found(above: dict[tuple[int, ...], int]) -> Found:
         return [DevicePeak(peak_bytes=9 + over, moment={}), DevicePeak(peak_bytes=9, moment={})]
 
     predict = Predictions(find_peaks, PROBLEM.capacity_bytes)
-    return Found(PeakRequest(problem=PROBLEM, predict=predict, parameters=SolverParameters()))
+    return Record(PeakRequest(problem=PROBLEM, predict=predict, parameters=SolverParameters()))
 
 
-def _take(found: Found, *placements: tuple[int, ...]) -> None:
+def _take(found: Record, *placements: tuple[int, ...]) -> None:
     for device_of in placements:
         found.take(Solution(status=Status.FEASIBLE, device_of=device_of), is_tidy=True)
 

@@ -16,7 +16,7 @@ from placer.prediction.scoring import score
 from placer.prediction.times.step_time import step_seconds
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.caps import orders, record, rows, search, stages
+from placer.solving.caps import orders, record, rows, staged_run, stages
 from placer.solving.caps.reservation import spread
 from placer.solving.caps.schedule import ORDERS, SCHEDULE
 from placer.solving.caps.stages import PeakFinder, solve_under_peaks
@@ -25,14 +25,14 @@ from placer.solving.process import clock
 from placer.solving.search.peak_problem import PeakProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, value_of
-from placer.solving.transfer import stage
+from placer.solving.transfer import solving
 
 QUICK = SolverParameters(time_limit_seconds=10.0, workers=1)
 
 
 @pytest.fixture
 def perfect_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "search_in_child", search_exhaustively)
+    monkeypatch.setattr(solving, "search_in_child", search_exhaustively)
 
 
 def peak_finder(
@@ -473,7 +473,7 @@ def test_of_a_large_program_the_search_along_the_orders_begins_at_the_layers(
 
     monkeypatch.setattr(rows, "solve", solve)
     monkeypatch.setattr(stages, "solve", solve)
-    monkeypatch.setattr(search, "BoundBeside", Beside)
+    monkeypatch.setattr(staged_run, "BoundBeside", Beside)
     monkeypatch.setattr(orders, "search_in_child", searched)
     monkeypatch.setattr(record, "SCHEDULE", replace(SCHEDULE, least_ops_beside=count - 1))
     solution = solve_under_peaks(

@@ -16,8 +16,8 @@ from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps.orders import Orders
 from placer.solving.caps.predictions import Predictions
-from placer.solving.caps.record import Found, PeakRequest
-from placer.solving.caps.staged_run import Search
+from placer.solving.caps.record import PeakRequest, Record
+from placer.solving.caps.staged_run import StagedRun
 from placer.solving.solution import Solution, SolverParameters
 
 
@@ -57,7 +57,7 @@ def search_orders(
     best: Solution | None = None,
     judging_seconds: float = 0.0,
     fits_first: bool = False,
-) -> Found:
+) -> Record:
     """What is found by searches along the orders alone, once ``best`` is known to fit."""
 
     def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
@@ -66,7 +66,7 @@ def search_orders(
 
     predict = Predictions(find_peaks, problem.capacity_bytes)
     predict.longest_seconds = judging_seconds
-    search = Search(
+    search = StagedRun(
         PeakRequest(
             problem=problem,
             predict=predict,

@@ -11,7 +11,7 @@ from placer.prediction.scoring import score
 from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.solution import SolverParameters, Status
-from placer.solving.transfer import stage
+from placer.solving.transfer import solving
 from placer.solving.transfer.solving import cannot_fit, solve_units
 
 
@@ -60,13 +60,13 @@ def test_searches_begin_where_units_may_be(monkeypatch: pytest.MonkeyPatch) -> N
     units = reduce_to_units(problem)
     hint = [0, 0, 0, 1, 1, 1]
     begun = []
-    search = stage.search_in_child
+    search = solving.search_in_child
 
     def watched(task, units_searched, starts, *rest):
         begun.extend((units_searched, start) for start in starts)
         return search(task, units_searched, starts, *rest)
 
-    monkeypatch.setattr(stage, "search_in_child", watched)
+    monkeypatch.setattr(solving, "search_in_child", watched)
     found = solve_units(units, SolverParameters(), clock.monotonic() + 10.0, [hint])
     assert found.status is Status.OPTIMAL
     assert found.value == 10
