@@ -176,7 +176,7 @@ def failing_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[
     monkeypatch.setenv("PLACER_TEST_MARKER", str(marker))
 
     def choose(name: str) -> Path:
-        for search in ("TRANSFER", "_SEARCH_OF_FEW"):
+        for search in ("_SEARCH", "_SEARCH_OF_FEW"):
             monkeypatch.setattr(solving, search, f"searches_in_children:{name}")
         return marker
 

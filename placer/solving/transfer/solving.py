@@ -16,6 +16,7 @@ from placer.solving.search.first_fit import first_placement
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.schedule import SCHEDULE
 
+_SEARCH = TRANSFER
 _SEARCH_OF_FEW = "placer.solving.transfer.transfer_process:search_few_units"
 
 _MOST_PACKED = 64
@@ -147,7 +148,7 @@ def _search(
         *([] if start is None else [start]),
         *(_where_allowed(problem, hint) for hint in hints),
     ]
-    search = TRANSFER if _is_planned(problem, parameters) else _SEARCH_OF_FEW
+    search = _SEARCH if _is_planned(problem, parameters) else _SEARCH_OF_FEW
     found = search_in_child(search, problem, starts, parameters, left)
     candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]
     if not candidates:

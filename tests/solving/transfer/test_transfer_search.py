@@ -30,7 +30,7 @@ def test_a_coarser_problem_costs_the_same() -> None:
         merged = np.arange(problem.unit_count)
         for coarser, new_of in coarser_levels(arrays, size, 1e9, 1, apart, lambda: 1):
             merged = new_of[merged]
-            coarse = np.array([rng.randrange(problem.device_count) for _ in coarser.units.seconds])
+            coarse = np.array([rng.randrange(problem.device_count) for _ in coarser.units.cost])
             value = transfer_of(coarser, coarse)
             assert value == problem.value(coarse[merged].tolist())
 
