@@ -33,8 +33,8 @@ def work_of_part(
     return part, rest
 
 
-def loads_of(built: Built, worker: str, device: DeviceProperties) -> dict[str, float]:
-    """The shares of the ops of a worker that has all of them, in busy seconds on ``device``."""
+def shares_of(built: Built, worker: str, device: DeviceProperties) -> dict[str, float]:
+    """The share (0 to 1) that each op of ``worker`` has in its busy seconds, as on ``device``."""
     costs = built.workload.costs
     ops = [op for op, name in built.plan.placement.items() if name == worker]
     seconds = {op: op_seconds(costs[op], device) for op in ops}

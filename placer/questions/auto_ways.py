@@ -22,7 +22,7 @@ from placer.graph.passes.roles import find_roles
 from placer.questions.auto_bounds import (
     kind_of,
     least_sum,
-    loads_of,
+    shares_of,
     work_elsewhere,
     work_of,
     work_of_part,
@@ -90,7 +90,7 @@ class Ways:
                 self.alone[name] = program.on_one_device(name)
         works = {name: work_of(self.alone[kind], kind) for name, kind in like.items()}
         self.shares = [
-            loads_of(built, kind, cluster.device(kind)) for kind, built in self.alone.items()
+            shares_of(built, kind, cluster.device(kind)) for kind, built in self.alone.items()
         ]
         self.rate = sum(1 / work for work in works.values())
         self.ideal = least_sum(self.shares) / self.rate
@@ -150,7 +150,7 @@ class Ways:
         chain, shared = self.on_fastest.plan.metrics.critical_path_seconds or 0.0, self.ideal
         if not self.on_fastest.fits:  # the host may take a part
             host = work_elsewhere(self.on_fastest, self.fastest, self.cluster.host)
-            loads = loads_of(self.on_fastest, self.fastest, self.cluster.host)
+            loads = shares_of(self.on_fastest, self.fastest, self.cluster.host)
             shared, chain = least_sum([*self.shares, loads]) / (self.rate + 1 / host), 0.0
         elif len(self.cluster.workers) == 1:
             shared = self.on_fastest.step_seconds
