@@ -84,7 +84,12 @@ def spec_text(spec: Devices) -> str:
     >>> spec_text(["GPU:0:8GiB", "GPU:1:8GiB"])
     'GPU:0:8GiB,GPU:1:8GiB'
     """
-    text = ",".join(spec) if not isinstance(spec, str | Path) else str(spec).strip()
+    if isinstance(spec, str | Path):
+        text = str(spec).strip()
+    elif isinstance(spec, Sequence) and all(isinstance(item, str) for item in spec):
+        text = ",".join(spec)
+    else:
+        raise ValueError(f"devices are {spec!r}; give a text such as '2xT4', or a list of names")
     if device_names.LOCAL not in text:
         return text
     items = (item.strip() for item in text.split(","))

@@ -90,13 +90,13 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def share(text: str) -> float:
-    """A number from 0 to below 1."""
+    """A share from 0 to below 1: ``10%`` or ``0.1``."""
     try:
-        value = float(text)
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to below 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a share such as 10% or 0.1, got {text!r}")
     return value
 
 

@@ -40,8 +40,8 @@ _TABLE = """
                       rows and mean non-zeros per row of a sparse one; ?x50: as many rows as the
                       batch
 --dim T=128 *         Set the size of the dimensions with this name (repeatable)
---red-zones off       Assume TF_DISABLE_RZ_CHECK=1 where the program runs: the first step of
-                      convolutions takes less memory [default: on]
+--red-zones off       Assume TF_DISABLE_RZ_CHECK=1 where the program runs: without the guard buffers
+                      of cuDNN's autotuning the first step takes less memory [default: on]
 --trip-count N        Assume so many iterations of loops whose number is not in the graph
 --costs FILE          Use measured op times (placer profile writes them)
 --model MODEL         Path to the model, if it moved since the plan was made
@@ -54,8 +54,7 @@ _TABLE = """
 --objective {transfer,step-time,throughput}  Minimize bytes sent, the time of a step, or the load of
                       the busiest device [default: transfer]
 --offload auto|never  Offload ops to the CPU when they don't fit on the GPUs, or never [default:
-                      auto; never where the largest batch (report --batch-size A,B) or the fewest
-                      micro-batches (--micro-batches auto) are asked for]
+                      auto; never with several batch sizes or --micro-batches auto]
 --pin GLOB=GPU:0 *    Pin ops to a device by name (repeatable)
 --pin-type GLOB=GPU:0 *  Pin ops to a device by op type (repeatable)
 --keep-together GLOB *  Keep these ops on one device (repeatable)
@@ -78,10 +77,10 @@ _TABLE = """
 
 --for {throughput,latency,memory}  Choose the most samples per second, the shortest step, or the
                       simplest strategy that fits [default: throughput]
---margin SHARE        Treat strategies within this fraction of the fastest as equally fast [default:
-                      0.1]
---inexact             Also allow strategies that change results: batch statistics of each part of
-                      the batch alone, as MirroredStrategy has them
+--margin 10%          Treat strategies within this share of the fastest as equally fast [default:
+                      10%%]
+--inexact             Also allow strategies in which batch normalization sees parts of the batch, as
+                      under MirroredStrategy: results change
 
 --fail-above GPU:0=9GiB,... *  Fail if a device requires more than this. With --baseline, +5%% fails
                       if memory, transfer or step time grew by more than 5%%
@@ -100,7 +99,7 @@ _TABLE = """
 --cluster cluster.toml  Run on the servers that its [[task]] tables name
 --memory              Run ten steps on simulated GPUs with the plan's memory limits (needs a C
                       compiler)
---record FILE         Write PLAN with the ops that TensorFlow moved, as warnings 'fallback'
+--record FILE         Write a copy of PLAN that lists the ops that TensorFlow moved
 --trace DIR           Read the times from a trace of TensorFlow's profiler and run nothing (a log
                       folder with plugins/profile, or an *.xplane.pb file)
 --steps N             Measure so many steps [default: 20]

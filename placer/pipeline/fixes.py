@@ -271,9 +271,9 @@ class _Trials:
                 factor, best = middle, plan
         given = {device.name: device.memory_limit_bytes for device in self.cluster.devices}
         caps = self._limits(least, factor)
-        sizes = [f"{n} {format_bytes(caps[n])} for {format_bytes(given[n])}" for n in least]
-        tried = f"{low / factor:.1%} of it" if low else "less"
-        note = f"{', '.join(sizes)}; no placement was found for {tried}"
+        sizes = [f"{n} from {format_bytes(given[n])} to {format_bytes(caps[n])}" for n in least]
+        tried = f"none with {low / factor:.1%} of that" if low else "nothing smaller"
+        note = f"raised: {', '.join(sizes)}; the search found {tried}"
         change = f"--max-memory {self._with_caps(least, factor).max_memory}"
         return PlacedFix(kind="caps", change=change, note=note, plan=best)
 
@@ -334,7 +334,7 @@ class _Trials:
             else:
                 low, best = middle, plan
         if best is not None:
-            note = f"no placement was found for {high}" if high < given else f"{given} has none"
+            note = f"no placement was found for {high}" if high < given else f"none for {given}"
             yield PlacedFix(kind="batch", change=f"--batch-size {low}", note=note, plan=best)
 
 

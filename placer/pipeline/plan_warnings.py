@@ -189,14 +189,17 @@ def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator
     ]
     away = cost(problem, first) - slower_bytes(problem, first)
     message = (
-        f"everything is on {cluster.host.name}: {others[0].name} would save "
-        f"{slower / speed * 1e3:,.3g} ms of work a step, "
+        f"everything is on {cluster.host.name}: {others[0].name} would compute "
+        f"{slower / speed * 1e3:,.3g} ms faster, "
     )
     if away > slower:
-        message += f"and to send it what it works on takes {away / speed * 1e3:,.3g} ms"
+        message += (
+            f"but copying its inputs would take {away / speed * 1e3:,.3g} ms. To use it all the "
+            "same: --offload never"
+        )
     else:
         message += "but no placement within the limits that costs less was found"
-    yield "all_on_host", f"{message}; --offload never keeps ops off the CPU", ()
+    yield "all_on_host", message, ()
 
 
 def _assumptions(cluster: Cluster, predicted: PredictedPlacement | None) -> Iterator[Warning_]:

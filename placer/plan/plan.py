@@ -298,6 +298,13 @@ class Plan(Page):
         return replace(self, model=model, request=request)
 
 
+def require_plan(given: Any) -> Plan:
+    """``given`` if it is a plan; raises ``UsageError`` saying how to read one from a path."""
+    if isinstance(given, Plan):
+        return given
+    raise UsageError(f"the plan is {given!r}; give a Plan: placer.Plan.load(path) reads one")
+
+
 def _object(value: Any) -> dict[str, Any]:
     """A row or a mapping as JSON holds it."""
     return value.to_json() if isinstance(value, Row) else dict(value)

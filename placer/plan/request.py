@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from inspect import Parameter, signature
+from numbers import Integral
 from operator import index
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex, TypedDict, TypeVar
@@ -285,7 +286,27 @@ def read_options(given: Mapping[str, Any]) -> Options:
     """
     given = current_names(given)
     require_options(given)
+    for name, value in given.items():
+        kinds, example = _KINDS.get(name, (object, ""))
+        if value is not None and not isinstance(value, kinds):
+            raise UsageError(f"{name} must be {example}; got {value!r}")
+    if given.get("offload", "auto") not in ("auto", NEVER):
+        raise UsageError(f"offload is {given['offload']!r}; it can be 'auto' or 'never'")
     return Options(**given)
+
+
+_KINDS: Mapping[str, tuple[Any, str]] = {
+    "batch_size": (Integral, "a whole number such as 32"),
+    "shapes": (Mapping, "a mapping such as {'ids': (8, 128)}"),
+    "ragged": (Mapping, "a mapping such as {'ids': (None, 50)}"),
+    "dims": (Mapping, "a mapping such as {'T': 128}"),
+    "max_memory": ((str, Mapping), "such as {'GPU:0': '8GiB'}"),
+    "reserve": (str, "a text such as '1GiB+10%'"),
+    "pins": (Mapping, "a mapping such as {'users*': 'CPU:0'}"),
+    "pin_types": (Mapping, "a mapping such as {'Gather*': 'CPU:0'}"),
+    "strategy": (str, "a text such as 'replicas:2'"),
+}
+"""Types of values that people give wrongly, and an example of each."""
 
 
 def current_names(given: Mapping[str, Any]) -> dict[str, Any]:

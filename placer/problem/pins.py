@@ -46,7 +46,7 @@ def pinned_devices(
             if not matched:
                 raise UsageError(
                     f"{pin}: no op of the {len(graph.ops):,} in the graph matches "
-                    f"{glob!r} (* also matches slashes), nor does a variable; it begins with "
+                    f"{glob!r} (* also matches slashes), nor does a variable; its first ops are "
                     f"{', '.join(dict.fromkeys(key(op) for op in islice(graph.ops.values(), 5)))}"
                 )
             is_accelerator = any(d.name == target and d.type != "CPU" for d in cluster.devices)

@@ -50,11 +50,11 @@ class Advice:
             return
         size, took = self.program.size or 1, whole.step_seconds + self.program.keras_seconds
         here = size / (step + self.program.keras_seconds)
-        less = "replicas do not help a batch of 1, " if self.program.size == 1 else ""
+        less = "replicas do not help a batch of 1; " if self.program.size == 1 else ""
         yield (
-            f"{less}{count} requests in parallel: a process for each accelerator answers "
-            f"{count * size / took:,.0f} samples/s in all, {count * size / took / here:.2f} times "
-            f"as many, each batch in {1e3 * took:.3g} ms; the host holds the model {count} times"
+            f"{less}one process per accelerator: {count * size / took:,.0f} samples/s in total "
+            f"({count * size / took / here:.2f} times as many), {1e3 * took:.3g} ms per batch, "
+            f"{count} copies of the model in host memory"
         )
 
     def _changes(self, chosen: AutoRow | None) -> Iterator[str]:

@@ -55,7 +55,7 @@ _MOST_OPS = 20_000
 _ON_ONE = "the work of the whole batch takes one accelerator as long"
 _SHARED = "all accelerators busy all the time take as long"
 PARTS = "its parts launch more ops, which take as long"
-_CHAIN = "its longest chain of ops takes as long"
+_CHAIN = "its ops depend on one another for so long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,6 +87,8 @@ def sweep(
     ``None`` it is the largest whose required memory fits the reference device.  ``options`` and
     errors as for :func:`placer.pipeline.pipeline.report`.
     """
+    if not batch_sizes:
+        raise UsageError("sweep requires one batch size or more, such as [8, 32]")
     _require_open_batches(sorted(set(batch_sizes)), options)
     asked: dict[str, Any] = {"offload": NEVER, **current_names(options)}
     trials = _Trials(source, devices, asked)

@@ -86,6 +86,8 @@ def calibrate(measured: Sequence[MeasuredCosts]) -> Calibration:
     The models are extracted again from the paths in the files.  Raises :class:`UsageError` if
     they changed, or if the files are of different machines or settings.
     """
+    if not measured:
+        raise UsageError("calibrate requires the measured costs of one program or more")
     _check_alike(measured)
     steps = [_step(costs) for costs in measured]
     machine = measured[0].machine.get("processor") if measured else ""

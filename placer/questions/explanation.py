@@ -15,7 +15,7 @@ from placer.pipeline.formulation import constraints_of
 from placer.pipeline.plan_warnings import hints_apart
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.workload import Workload
-from placer.plan.plan import Plan
+from placer.plan.plan import Plan, require_plan
 from placer.plan.results import Summarised
 from placer.plan.rows import PlannedTransfer
 from placer.prediction.memory.timelines import StepMemory
@@ -99,6 +99,7 @@ def explain(
 ) -> OpExplanation | PlanExplanation:
     """Why ``op`` sits where it sits, or without one what holds all ops of ``plan``; see
     :func:`explain_op` and :func:`explain_plan`."""
+    require_plan(plan)
     if op is None:
         return explain_plan(plan, source, **changes)
     return explain_op(plan, op, source, **changes)

@@ -139,7 +139,7 @@ def growth_note(cards: Sequence[SimulatedGpu], environment: Mapping[str, str]) -
 def xla_note() -> str:
     """One line on the flags that XLA gets."""
     flags = " ".join(f"--{flag}={value}" for flag, value in _XLA_FLAGS.items())
-    return f"simulated GPUs run no kernels that XLA could record or time: XLA_FLAGS has {flags}"
+    return f"XLA's autotuning and command buffers are off on simulated GPUs (XLA_FLAGS: {flags})"
 
 
 def _text(cards: Sequence[SimulatedGpu]) -> str:

@@ -118,8 +118,8 @@ def read_strategy(text: str) -> StrategyRequest:
         )
     if kind not in KINDS or not (automatic or (count.isdecimal() and int(count) > 0)):
         raise UsageError(
-            f"--strategy {text}: must be micro-batches:N (or :auto), replicas:N, pipeline:N or "
-            "hybrid:N, with N parts of the batch; N may be left out"
+            f"strategy {text!r} is none: it can be micro-batches, replicas, pipeline or hybrid, "
+            "with :N for N parts of the batch (micro-batches:auto: as few as fit)"
         )
     return StrategyRequest(kind=kind, parts=None if automatic else int(count))
 

@@ -55,11 +55,9 @@ def test_what_fits_one_device_is_left_as_it_is(saved_model):
         assert found.advice[0].startswith("a larger batch, for more samples per second: ")
         if devices == "2xT4":
             rate = 2 * size / found.row.step_seconds
-            less = "replicas do not help a batch of 1, " * (size == 1)
-            told = (
-                f"{less}2 requests in parallel: a process for each accelerator answers {rate:,.0f} "
-            )
-            assert found.advice[1].startswith(f"{told}samples/s in all, 2.00 times as many, ")
+            less = "replicas do not help a batch of 1; " * (size == 1)
+            told = f"{less}one process per accelerator: {rate:,.0f} samples/s in total (2.00 times "
+            assert found.advice[1].startswith(told)
         assert len(found.advice) == int(devices[0])
 
 

@@ -33,7 +33,7 @@ from placer.extraction.files.model_paths import require_own_paths
 from placer.extraction.graph_defs.protobufs import live_graph_def
 from placer.extraction.process.local_models import LocalModel, local_model
 from placer.graph.program_source import Bindings
-from placer.plan.plan import Plan
+from placer.plan.plan import Plan, require_plan
 from placer.processes import LONG_SECONDS
 from placer.simulation.building import build_libraries
 
@@ -92,6 +92,8 @@ def verify(
         cluster=None if cluster is None else read_addresses(cluster),
         memory=memory,
     )
+    if plan is not None:
+        require_plan(plan)
     _check(options, has_plan=plan is not None or isinstance(source, PlacedFunction))
     # a file, a graph that is written to one, or something of this process
     chosen = choice_of({} if plan is None else plan.model, **choice)

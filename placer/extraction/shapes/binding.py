@@ -230,8 +230,8 @@ def resolve_shapes(
     unused = [name for name in sizes if name not in axes]
     if unused:
         raise UsageError(
-            f"--dim {unused[0]}={sizes[unused[0]]} is the size of no dimension: name it in a "
-            f"shape, as in --shape INPUT:{unused[0]}x128"
+            f"no shape uses {unused[0]} (--dim {unused[0]}={sizes[unused[0]]}): name it in one, "
+            f"as in --shape INPUT={unused[0]}x128"
         )
     found = {name: {"size": known[name], "of": uses} for name, uses in axes.items()}
     return resolved[0], resolved[1], dict[str, dict[str, object]](found)
@@ -244,6 +244,11 @@ def _size(key: str, size: int | str | None, sizes: Mapping[str, int]) -> int | N
         if size == BATCH:
             raise UsageError(
                 f"the shape of {key!r} has the batch as a dimension: add --batch-size 32"
+            )
+        if not size.isidentifier():
+            raise UsageError(
+                f"the shape of {key!r} has a dimension {size!r}: in Python a shape is a tuple of "
+                "numbers and names, such as (8, 'T')"
             )
         raise UsageError(
             f"the shape of {key!r} has a dimension {size!r} without a size: add --dim {size}=128"

@@ -79,8 +79,8 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
     sentences = {
         OVERFULL: f"{devices} must hold {needed}{held}.",
         UNDIVIDABLE: f"{devices} would have room for {needed}, but not in any division{held}.",
-        TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device; {devices} can hold "
-        f"{usable} at most{because}.",
+        TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device, and {devices} can hold "
+        f"{usable} at most{because and f'; no other is allowed{because}'}.",
         CONTRADICTION: f"No device may run {_named(conflict)}{because}.",
     }
     if conflict.reason not in sentences:

@@ -54,8 +54,8 @@ def _restored(facts: LoadingFacts, signature: str) -> str:
     if not facts.copy_count:
         return unused
     return (
-        f"{unused}, {format_bytes(facts.copied_bytes)} of it second copies of used ones "
-        f"({facts.copy_count:,})"
+        f"{unused}, {format_bytes(facts.copied_bytes)} of it a second time: the file stores "
+        f"{format_count(facts.copy_count, 'used variable')} twice"
     )
 
 
