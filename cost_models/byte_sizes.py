@@ -157,3 +157,11 @@ def positive_bytes(size: str | int, what: str) -> int:
     if found <= 0:
         raise ValueError(f"{what}: the memory must be more than zero, got {size!r}")
     return found
+
+
+def bytes_with_unit(size: str | int, what: str) -> int:
+    """As :func:`positive_bytes`; ``ValueError`` for a text of under 1 MiB without a unit."""
+    found = positive_bytes(size, what)
+    if isinstance(size, str) and size.strip().isdecimal() and found < 2**20:
+        raise ValueError(f"{what}: {size!r} is {found} bytes; write the unit, {size.strip()}GiB")
+    return found

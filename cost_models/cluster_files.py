@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models import device_names
-from cost_models.byte_sizes import parse_rate, positive_bytes
+from cost_models.byte_sizes import bytes_with_unit, parse_rate
 from cost_models.devices import (
     ASSUMED_NETWORK_LINK,
     KERAS_SECONDS,
@@ -180,7 +180,7 @@ def _toml_device(row: Table, place: str) -> DeviceDraft:
         raise ValueError(
             f"{where}: peak_flops_fp16 is a rate of GPUs, no {known.type} has one; leave it out"
         )
-    memory = positive_bytes(row["memory"], where) if "memory" in row else None
+    memory = bytes_with_unit(row["memory"], where) if "memory" in row else None
     given += _toml_capability(row, known, where)
     if "efficiency" in row:
         given.append(("efficiency", _toml_efficiency(row["efficiency"], where)))

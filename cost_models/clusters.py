@@ -10,7 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from cost_models import device_names
-from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, parse_reserve, positive_bytes
+from cost_models.byte_sizes import (
+    AMPLE_BYTES,
+    bytes_with_unit,
+    format_bytes,
+    parse_reserve,
+    positive_bytes,
+)
 from cost_models.cluster_files import DeviceDraft, named_once, read_cluster_file
 from cost_models.devices import (
     Cluster,
@@ -208,7 +214,7 @@ def _parse_caps(
     has one already."""
     found: dict[str, int] = {}
     for key, size in _cap_rows(max_memory):
-        cap = positive_bytes(size, f"memory limit of {key}")
+        cap = bytes_with_unit(size, f"memory limit of {key}")
         for name in _capped(key, names):
             if name in found:
                 raise ValueError(f"{name} has two memory limits; give one")

@@ -205,7 +205,9 @@ def preset(name: str) -> DevicePreset:
     by_folded_name = {known.casefold(): found for known, found in presets().items()}
     if name.casefold() in by_folded_name:
         return by_folded_name[name.casefold()]
-    close = difflib.get_close_matches(name.casefold(), by_folded_name, n=2, cutoff=0.4)
+    folded = name.casefold()
+    begun = [known for known in by_folded_name if known.startswith(f"{folded}-")]
+    close = begun or difflib.get_close_matches(folded, by_folded_name, n=2, cutoff=0.4)
     meant = (
         f"; did you mean {' or '.join(by_folded_name[n].model for n in close)}?" if close else "."
     )

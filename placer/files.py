@@ -49,7 +49,7 @@ def check_writable(
         raise UsageError(f"{target} exists already: choose another name or add --force")
     parent = _followed(target).parent
     if not parent.is_dir():
-        raise UsageError(f"the folder of {target} does not exist: create it first")
+        raise UsageError(f"the folder {Path(target).parent} does not exist: create it first")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise UsageError(f"the folder of {target} may not be written: choose another")
 

@@ -94,7 +94,7 @@ def test_nothing_is_overwritten_unasked(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="exists already"):
         check_writable(tmp_path / "link")
-    with pytest.raises(UsageError, match=r"folder of .* does not exist"):
+    with pytest.raises(UsageError, match=r"the folder .*absent does not exist"):
         check_writable(tmp_path / "absent" / "plan.json", force=True)
     check_writable(tmp_path / "new")
 

@@ -20,6 +20,7 @@ from cost_models.rules import (  # noqa: F401 (importing them registers the rule
     linear_algebra,
     lists,
     losses,
+    matmul,
     normalisation,
     optimizers,
     pooling,

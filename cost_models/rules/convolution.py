@@ -16,10 +16,10 @@ https://doi.org/10.1109/CVPR.2016.435), which cuDNN's autotuning finds.
 from dataclasses import replace
 from math import prod
 
+from cost_models.convolution_shapes import WINOGRAD_WINDOW, Convolution, convolution_of
 from cost_models.gpu_convolutions import is_tuned
 from cost_models.op_info import OpInfo
 from cost_models.registry import Work, bytes_touched, cost_rule
-from cost_models.rules.convolution_shapes import WINOGRAD_WINDOW, Convolution, convolution_of
 from cost_models.tensor_size import counted_bytes, element_bytes, element_count
 
 _WORKING_SET_BYTES = 30 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from placer.commands import option_values, options
 from placer.commands.terminal import progress
@@ -52,6 +53,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     known = FORMATS[arguments.to]
     check_writable(arguments.output, force=arguments.force, may_be_folder=known.folder)
+    if Path(arguments.output).resolve() == Path(arguments.plan).resolve():
+        raise UsageError(f"-o {arguments.output} is the plan itself: choose another name")
     plan = Plan.load(arguments.plan)
     if not plan.placement and not known.whole_plan:
         others = ", ".join(f"--to {name}" for name, other in FORMATS.items() if other.whole_plan)

@@ -76,7 +76,8 @@ def parse_limits(rows: Iterable[str], names: Sequence[str]) -> dict[str, int]:
     for row in rows:
         device, equals, size = row.partition("=")
         if not equals:
-            raise UsageError(f"--fail-above {row!r} has no limit: write GPU:0=9GiB")
+            growth = ", or +5% for growth over a --baseline" if row.startswith("+") else ""
+            raise UsageError(f"--fail-above {row!r} has no limit: write GPU:0=9GiB{growth}")
         try:
             limit, found = parse_bytes(size), [n for n in names if matches(_asked(device), n)]
         except ValueError as error:

@@ -59,14 +59,22 @@ def file_name(text: str) -> str:
 
 
 def memory(text: str) -> str:
-    """Sizes with their units.  Raises ``ArgumentTypeError`` for fewer bytes than 1 MiB without."""
+    """Sizes with their units, by device.  Raises ``ArgumentTypeError`` for fewer bytes than 1 MiB
+    without."""
+    return _with_units(text, ", and for a limit the device: GPU={size} (every GPU), GPU:0={size}")
+
+
+def reserve(text: str) -> str:
+    """Sizes with their units, as :func:`memory`, of every accelerator."""
+    return _with_units(text, "")
+
+
+def _with_units(text: str, more: str) -> str:
     for size in re.findall(r"(?:^|[=,+])\s*(\d+)\s*(?=[,+]|$)", text):
         if 0 < int(size) < 2**20:
             unit = "GiB" if int(size) < 1000 else "MiB"
-            raise argparse.ArgumentTypeError(
-                f"{size} bytes? Write the unit, {size}{unit} or {size}B, and for a limit the "
-                f"device: GPU={size}{unit} (every GPU), GPU:0={size}{unit}"
-            )
+            told = f"{size} bytes? Write the unit, {size}{unit} or {size}B"
+            raise argparse.ArgumentTypeError(told + more.format(size=f"{size}{unit}"))
     return text
 
 

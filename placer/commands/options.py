@@ -208,7 +208,7 @@ def add_device_options(parser: argparse.ArgumentParser, default: str | None = "l
     alone = {} if default else {"help": _WITHOUT_DEVICES}
     add(group, "--devices", default=default, **alone)
     add(group, "--max-memory", type=option_values.memory)
-    add(group, "--reserve", type=option_values.memory)
+    add(group, "--reserve", type=option_values.reserve)
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:

@@ -193,10 +193,12 @@ def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator
         f"{slower / speed * 1e3:,.3g} ms faster, "
     )
     if away > slower:
-        message += (
-            f"but copying its inputs would take {away / speed * 1e3:,.3g} ms. To use it all the "
-            "same: --offload never"
+        message += f"but copying its inputs would take {away / speed * 1e3:,.3g} ms"
+        held = sum(problem.resident_bytes) + max(
+            (sum(moment.values()) for moment in problem.live_bytes), default=0
         )
+        if held <= sum(problem.capacity_bytes[device] for device in problem.beside_host):
+            message += ". To use it all the same: --offload never"
     else:
         message += "but no placement within the limits that costs less was found"
     yield "all_on_host", message, ()

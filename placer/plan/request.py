@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from inspect import Parameter, signature
-from numbers import Integral
 from operator import index
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex, TypedDict, TypeVar
@@ -15,6 +14,7 @@ from placer.errors import UsageError, unknown_option
 from placer.graph.op_graph import Op
 from placer.graph.program_source import Access
 from placer.plan.measured_costs import Costs
+from placer.plan.option_types import require_types
 
 Sizes = tuple[int | str | None, ...]
 
@@ -284,29 +284,9 @@ def read_options(given: Mapping[str, Any]) -> Options:
 
     Raises ``UsageError`` for a name that is none, with the nearest ones, and for wrong values.
     """
-    given = current_names(given)
-    require_options(given)
-    for name, value in given.items():
-        kinds, example = _KINDS.get(name, (object, ""))
-        if value is not None and not isinstance(value, kinds):
-            raise UsageError(f"{name} must be {example}; got {value!r}")
-    if given.get("offload", "auto") not in ("auto", NEVER):
-        raise UsageError(f"offload is {given['offload']!r}; it can be 'auto' or 'never'")
+    require_options(given := current_names(given))
+    require_types(given)
     return Options(**given)
-
-
-_KINDS: Mapping[str, tuple[Any, str]] = {
-    "batch_size": (Integral, "a whole number such as 32"),
-    "shapes": (Mapping, "a mapping such as {'ids': (8, 128)}"),
-    "ragged": (Mapping, "a mapping such as {'ids': (None, 50)}"),
-    "dims": (Mapping, "a mapping such as {'T': 128}"),
-    "max_memory": ((str, Mapping), "such as {'GPU:0': '8GiB'}"),
-    "reserve": (str, "a text such as '1GiB+10%'"),
-    "pins": (Mapping, "a mapping such as {'users*': 'CPU:0'}"),
-    "pin_types": (Mapping, "a mapping such as {'Gather*': 'CPU:0'}"),
-    "strategy": (str, "a text such as 'replicas:2'"),
-}
-"""Types of values that people give wrongly, and an example of each."""
 
 
 def current_names(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,15 +89,17 @@ def diff_plans(before: Plan, after: Plan) -> Difference:
 
 def unlike_models(before: Plan, after: Plan) -> tuple[tuple[str, str, str], ...]:
     """The models of two plans, as (what, before, after), where one is not a later state of the
-    other: fewer than half of the ops of the smaller one are in both.  Numbers that Keras counts up
-    (``dense_3``) do not count."""
+    other: fewer than half of the ops of the smaller one are in both.  Only the last two parts of a
+    name count, since the first may be the model's own (``mobilenetv2_1.40``), and no numbers that
+    Keras counts up (``dense_3``)."""
     one, other = (
-        Counter(_COUNTED.sub("", name) for name in plan.placement) for plan in (before, after)
+        Counter("/".join(_COUNTED.sub("", name).split("/")[-2:]) for name in plan.placement)
+        for plan in (before, after)
     )
     if 2 * (one & other).total() >= min(one.total(), other.total()):
         return ()
     sides = [
-        f"{plan.model['path'] or 'a live program'} ({len(plan.placement):,} ops)"
+        f"{plan.model['path'] or 'a live program'} ({len(plan.placement):,} ops, few of them alike)"
         for plan in (before, after)
     ]
     return (("model", *sides),)  # type: ignore[return-value]

@@ -146,7 +146,7 @@ def test_a_wrong_choice_says_what_exists(folder, capsys, argv, code, told):
         (["--max-memory", "GPU:9=8GB"], "is given for GPU:9, which is not among the devices"),
         (["--reserve", "200%"], "leaves nothing of a limit"),
         (["-o", "good.pbtxt"], "exists already: choose another name or add --force"),
-        (["-o", "nowhere/plan.json"], "the folder of nowhere/plan.json does not exist"),
+        (["-o", "nowhere/plan.json"], "the folder nowhere does not exist"),
     ],
 )
 def test_a_wrong_request_is_usage(folder, capsys, argv, told):

@@ -48,10 +48,15 @@ def test_devices_of_one_kind_are_judged_by_their_sorted_peaks():
 
 def test_a_baseline_of_another_request_is_refused():
     """Another batch, strategy or model, other devices, another limit: each is named; names of
-    devices, the memory of a host that nobody said, and what a model has more do not count."""
+    devices and of the model itself, the memory of a host that nobody said, and what a model has
+    more do not count."""
     plan = small_plan(request={"devices": "2xT4"})
     grown = {name.replace("a", "a_1"): name for name in (*plan.placement, "c", "d", "e")}
     require_like(plan, replace(plan, placement=grown), "plan.json")
+    narrow, wide = (
+        {f"run/mobilenet_{width}/layer_{n}/op": "GPU:0" for n in "abc"} for width in ("1.00", "1.4")
+    )
+    require_like(replace(plan, placement=narrow), replace(plan, placement=wide), "plan.json")
     resnet = {
         "model": {**plan.model, "path": "models/resnet"},
         "placement": {"p": "GPU:0", "q": "GPU:0"},
@@ -67,7 +72,7 @@ def test_a_baseline_of_another_request_is_refused():
             "limits 2x T4 of 100 MiB, here 1x T4 of 99.0 MiB, 1x T4",
         ),
         ({"request": {**plan.request, "strategy": "replicas:2"}}, "strategy none, here replicas:2"),
-        (resnet, r"model models/small \(4 ops\), here models/resnet \(2 ops\)"),
+        (resnet, r"model models/small \(4 ops, few of them alike\), here models/resnet"),
     ):
         with pytest.raises(UsageError, match=f"plan.json was made for another request: {told}"):
             require_like(plan, replace(plan, **other), "plan.json")

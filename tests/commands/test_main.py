@@ -452,11 +452,11 @@ def test_every_command_helps(command, capsys):
         ("place m x --devices T4", "there is one argument too many: 'x'"),
         (
             "place m --devices T4 --max-memory GPU:0=8",
-            "8 bytes? Write the unit, 8GiB or 8B, and for a limit the ",
+            "8 bytes? Write the unit, 8GiB or 8B",
         ),
         (
             "place m --devices T4 --reserve 8+10%",
-            "8 bytes? Write the unit, 8GiB or 8B, and for a limit the ",
+            "8 bytes? Write the unit, 8GiB or 8B",
         ),
         (
             "place m --devices T4 --fail-above GPU=8",

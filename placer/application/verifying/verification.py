@@ -92,9 +92,7 @@ def verify(
         cluster=None if cluster is None else read_addresses(cluster),
         memory=memory,
     )
-    if plan is not None:
-        require_plan(plan)
-    _check(options, has_plan=plan is not None or isinstance(source, PlacedFunction))
+    _check(options, plan, has_plan=plan is not None or isinstance(source, PlacedFunction))
     # a file, a graph that is written to one, or something of this process
     chosen = choice_of({} if plan is None else plan.model, **choice)
     if isinstance(source, str | os.PathLike):
@@ -127,8 +125,10 @@ def _verify_model(
     return _verify_file(file, inputs, options, unsplit, folder)
 
 
-def _check(options: RunOptions, *, has_plan: bool) -> None:
+def _check(options: RunOptions, plan: Plan | None, *, has_plan: bool) -> None:
     """Raises :class:`UsageError` where what is asked for is not to be had."""
+    if plan is not None:
+        require_plan(plan)
     if options.cluster is not None:
         require_tasks(options.cluster)
     if not options.memory:

@@ -58,7 +58,8 @@ def conflict_reason(conflict: Conflict) -> str:
 
 def _sizes(conflict: Conflict) -> tuple[str, str]:
     """The bytes that are needed and those that are usable, to the byte where they read alike."""
-    sizes = conflict.needed_bytes, conflict.usable_bytes
+    room = conflict.usable_bytes  # below zero: what is loaded there is more than the limit
+    sizes = conflict.needed_bytes, None if room is None else max(0, room)
     needed, usable = map(format_bytes, sizes)
     if needed == usable and None not in sizes:
         needed, usable = (f"{size:,} B" for size in sizes)

@@ -48,8 +48,15 @@ def open_inputs(model: ModelFacts) -> tuple[str, str]:
     still = [item for item in model.inputs if not is_known(item.bound_shape)]
     ways = [] if model.batch_size is not None else ["--batch-size N"]
     ways += [_sizes_of(model, item.of) for item in still if item.part][:1]
-    ways += ["--shape NAME=32x128"] if any(not item.part for item in still) else []
+    ways += [_shape_of(item) for item in still if not item.part][:1]
     return listed([item.key for item in still], 3) if still else "", " or ".join(ways)
+
+
+def _shape_of(item: InputFacts) -> str:
+    """The option that says the shape of an input, with the sizes that are known."""
+    shape = item.bound_shape if item.bound_shape is not None else item.declared_shape
+    sizes = ["32", "128"] if shape is None else ["128" if n is None else str(n) for n in shape]
+    return f"--shape {item.key}={'x'.join(sizes)}"
 
 
 def _sizes_of(model: ModelFacts, ragged: str) -> str:

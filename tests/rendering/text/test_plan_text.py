@@ -28,8 +28,8 @@ Placement
   cost       3.00 MiB, lower bound 3.00 MiB, gap 0.0%
   that is    sends 3.00 MiB in 4 messages
   transfers  1 data 3.00 MiB, 1 feed 1.00 KiB, 1 fetch 128 B, 1 control
-  step       4.10 ms predicted; critical path 4.00 ms; busiest device 2.00 ms
-             if its work and transfers did not overlap
+  step       4.10 ms predicted; critical path 4.00 ms; busiest device 2.00 ms if
+             its work and transfers did not overlap
   search     1.50 s, seed 0
 
 Device  Ops  Required    Limit   Used  Resident     Busy      Peak  Model

@@ -1,0 +1,30 @@
+"""Types of the options that people give wrongly in Python."""
+
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any
+
+from placer.errors import UsageError
+
+_TYPES: Mapping[str, tuple[Any, str]] = {
+    "batch_size": (Integral, "a whole number such as 32"),
+    "shapes": (Mapping, "a mapping such as {'ids': (8, 128)}"),
+    "ragged": (Mapping, "a mapping such as {'ids': (None, 50)}"),
+    "dims": (Mapping, "a mapping such as {'T': 128}"),
+    "max_memory": ((str, Mapping), "such as {'GPU:0': '8GiB'}"),
+    "reserve": ((str, int), "a text such as '1GiB+10%'"),
+    "pins": (Mapping, "a mapping such as {'users*': 'CPU:0'}"),
+    "pin_types": (Mapping, "a mapping such as {'Gather*': 'CPU:0'}"),
+    "strategy": (str, "a text such as 'replicas:2'"),
+}
+"""Types of values that people give wrongly, and an example of each."""
+
+
+def require_types(given: Mapping[str, Any]) -> None:
+    """Raises ``UsageError`` for a value of another type than its option takes, with an example."""
+    for name, value in given.items():
+        types, example = _TYPES.get(name, (object, ""))
+        if value is not None and not isinstance(value, types):
+            raise UsageError(f"{name} must be {example}; got {value!r}")
+    if given.get("offload", "auto") not in ("auto", "never"):
+        raise UsageError(f"offload is {given['offload']!r}; it can be 'auto' or 'never'")
