@@ -6,12 +6,17 @@ from pathlib import Path
 
 from placer.errors import UsageError
 
+_SUFFIX = ".schema.json"
+
 
 def load_schema(name: str) -> dict[str, object]:
     """The JSON Schema (draft 2020-12) of ``plan``, ``report``, ``verification``, ``auto``,
     ``costs``, ``problem``, ``solution``, ``rematerialisation`` or
-    ``rematerialisation-solution``."""
-    text = Path(__file__).with_name(f"{name}.schema.json").read_text(encoding="utf-8")
+    ``rematerialisation-solution``.  Raises ``UsageError`` for another name."""
+    known = sorted(p.name.removesuffix(_SUFFIX) for p in Path(__file__).parent.glob(f"*{_SUFFIX}"))
+    if name not in known:
+        raise UsageError(f"there is no schema {name!r}; there are {', '.join(known)}")
+    text = Path(__file__).with_name(f"{name}{_SUFFIX}").read_text(encoding="utf-8")
     schema: dict[str, object] = json.loads(text)
     return schema
 

@@ -83,7 +83,9 @@ class Advice:
                 yield f"{needs}: {row.name}{gain}, --max-memory {caps}"
             elif not row.is_exact and self.choice.exact:
                 yield f"exact=False (--inexact): {row.name}{gain}"
-        if any(row.name == AS_IT_IS and row.over_bytes for row in self.choice.rows):
+        if chosen is None and self.program.wanted.offload == "never":
+            yield "the host's memory, offload='auto' (--offload auto)"
+        if chosen is None and any(r.name == AS_IT_IS and r.over_bytes for r in self.choice.rows):
             with suppress(PlacerError):  # a batch of fixed size has no smaller one
                 yield from self._smaller_batch()
 

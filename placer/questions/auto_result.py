@@ -105,7 +105,8 @@ class AutoResult(Drawn):
         :func:`placer.application.binding.model_binding.bind_model`.  As it is, nothing is changed.
         ``missing`` is as there.
 
-        Raises :class:`UsageError` if no way fits, or for a model that was not asked about.
+        Raises :class:`~placer.errors.NoSolutionError` if no way fits, and :class:`UsageError` for a
+        model that was not asked about.
         """
         found: AbstractContextManager[Any] = interactive().bind_auto(self, model, missing=missing)
         return found
