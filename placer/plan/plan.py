@@ -300,8 +300,9 @@ class Plan(Page):
 
 def require_plan(given: Any) -> Plan:
     """``given`` if it is a plan; raises ``UsageError`` saying how to read one from a path."""
-    if isinstance(given, Plan):
-        return given
+    if hasattr(given, "placement"):
+        found: Plan = given
+        return found
     raise UsageError(f"the plan is {given!r}; give a Plan: placer.Plan.load(path) reads one")
 
 

@@ -90,7 +90,7 @@ def test_the_table_says_what_the_single_report_says(tmp_path, counted):
     assert found.rows[1].unknown_tensors == len(single.unknown_shapes) > 0
     text = found.summary(width=120)
     assert "≥" in text
-    assert "at least; 2 tensors of unknown size not counted; x still open: --shape NAME" in text
+    assert "at least; 2 tensors of unknown size not counted; x still open: --shape x=" in text
     assert "Which batch fits is not known" in text
     rows = list(csv.DictReader(io.StringIO(sweep_csv(found))))
     assert [row["fits"] for row in rows] == ["", ""]

@@ -37,7 +37,7 @@ from placer.prediction.memory.allocator import (
 
 _Watch = Callable[[int, int], None]
 
-MOST_STEPS = 3
+MOST_STEPS = 10
 _RESOLUTION = 0.002
 _FEWEST_BYTES = 1 << 12
 """Limits are tried until what is open is this share of the least, or so little."""

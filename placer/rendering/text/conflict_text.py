@@ -1,6 +1,6 @@
 """Why nothing fits, as text: the ``conflict`` of an infeasible plan."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from rich.console import RenderableType
@@ -75,13 +75,15 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
     """Returns the requests that cannot be kept together, in words; the rows as they are where no
     reason is known."""
     devices, (needed, usable) = _devices(conflict), _sizes(conflict)
-    held, because = _joined(_parts(conflict)), _because(conflict)
+    held, pinned = _joined(_parts(conflict)), _because(_pins(conflict))
+    because = _because([*_pins(conflict), *_groups(conflict)])
     held = f": {held}" if held else ""
     sentences = {
         OVERFULL: f"{devices} must hold {needed}{held}.",
         UNDIVIDABLE: f"{devices} would have room for {needed}, but not in any division{held}.",
-        TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device, and {devices} can hold "
-        f"{usable} at most{because and f'; no other is allowed{because}'}.",
+        TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device"
+        f"{_because(_groups(conflict))}, and {devices} can hold {usable} at most"
+        f"{pinned and f'; no other is allowed{pinned}'}.",
         CONTRADICTION: f"No device may run {_named(conflict)}{because}.",
     }
     if conflict.reason not in sentences:
@@ -110,8 +112,8 @@ def _parts(conflict: Conflict) -> list[str]:
     return parts
 
 
-def _because(conflict: Conflict) -> str:
-    held = _joined([*_pins(conflict), *_groups(conflict)])
+def _because(requests: Iterable[str]) -> str:
+    held = _joined([*requests])
     return f" because of {held}" if held else ""
 
 

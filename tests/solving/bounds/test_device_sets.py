@@ -258,6 +258,7 @@ def test_sizes_that_do_not_fit_into_64_bits() -> None:
         bounds_by_sets([(problem, 10)])
 
 
+@long_test
 def test_the_search_tells_this_bound() -> None:
     """64 layers on eight devices: what is proven of the placement found."""
     problem = hairpin(64, 8, 130)

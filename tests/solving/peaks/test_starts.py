@@ -92,7 +92,7 @@ def test_what_is_above_a_cap_goes_where_it_costs_least() -> None:
     peaks = to_row_problem(reduce_to_units(problem))
     search = PeakSearch(peaks, [], 0, lambda _: None)
     costs = np.array([[0.0, cost] for cost in (50.0, 1.0, 60.0, 2.0)])
-    arrays = search.arrays._replace(units=search.arrays.units._replace(seconds=costs))
+    arrays = search.arrays._replace(units=search.arrays.units._replace(cost=costs))
     search.arrays, search.finest = arrays, Level(arrays, search.data_of(None))
     search.run(time.time() + 60.0, 4)
     assert search.best is not None
