@@ -65,21 +65,21 @@ def auto(
     data: Any = None,
     **options: Unpack[Keywords],
 ) -> AutoResult:
-    """The best way to run ``source`` on ``devices`` of all that can be built.
+    """The best strategy to run ``source`` on ``devices``, of all that can be built.
 
     ``source`` is a Keras model (a compiled one trains) or what :func:`placer.place` takes; ``data``
     is a batch as ``fit`` takes it, for a model that does not say what it takes (a subclass).
     ``for_`` is ``"throughput"`` (the most samples per second), ``"latency"`` (the shortest step, a
-    pipeline aside, whose parts wait for each other) or ``"memory"`` (the simplest way that fits).
-    Ways predicted to be within ``margin`` of the fastest are equal.  With ``exact`` false a way may
-    be chosen whose parts of a batch have statistics of their own (batch normalisation).
+    pipeline aside, whose parts wait for each other) or ``"memory"`` (the simplest that fits).
+    Strategies predicted to be within ``margin`` of the fastest are equal.  With ``exact`` false one
+    may be chosen whose parts of a batch have statistics of their own (batch normalisation).
 
     ``options`` as for :func:`placer.place`, ``time_limit`` of each search (5 seconds).  Raises
     :class:`UsageError` for a wrong request, and what ``place`` raises.
     """
     if for_ not in AIMS:
         raise UsageError(f"auto for {for_!r}: there are {', '.join(AIMS)}")
-    if not 0 <= margin < 1:
+    if not isinstance(margin, int | float) or not 0 <= margin < 1:
         raise UsageError(f"the margin is {margin!r}; give a share from 0 to below 1, such as 0.1")
     wanted = read_options({"time_limit": SEARCH_SECONDS, **options})
     warm_up(TRANSFER, STEP_TIME)  # once per user, while the program is read
