@@ -78,7 +78,7 @@ _folder = tempfile.TemporaryDirectory(prefix="fuzz-model-")
 
 def _place(folder: Path) -> list[str]:
     (folder / "graph.pb").write_bytes(tangled_graph())
-    caps = ",".join(f"GPU:{number}={LAYERS * 64 * 64 * 4 * 100 // 100}" for number in range(3))
+    caps = ",".join(f"GPU:{number}={LAYERS * 64 * 64 * 4}B" for number in range(3))
     options = ["--devices", "3xT4", "--max-memory", caps, "--batch-size", "32"]
     return ["place", f"{folder}/graph.pb", *options, "--offload", "never", "--time-limit", "3"]
 
