@@ -34,6 +34,10 @@ _PEAK_QUANTILE = 0.98
 _LEAST_WORK = 1_000_000
 """Peaks are read off ops with at least so many flops or bytes."""
 
+_LEAST_SHOWN = 1 << 14
+"""A kind of op shows rates if one of its ops has so many flops or bytes: the time of smaller ones
+is that of their launch, and says nothing of large ones."""
+
 _STARTS = (0.05, 0.2, 0.5, 0.8)
 _FINEST_STEP = 1.01
 UNLIMITED = 100.0
@@ -83,9 +87,13 @@ def fit_device(
     peaked = replace(
         device, peak_flops=peak_flops, memory_bandwidth=bandwidth or device.memory_bandwidth
     )
-    fits = [_fit_kind(kind, found, peaked) for kind, found in _kinds(working).items()]
-    whole = _fit_kind("", working, peaked)
-    efficiency = {fit.kind: fit.efficiency for fit in fits}
+    whole, kinds = _fit_kind("", working, peaked), _kinds(working)
+    fits = {kind: _fit_kind(kind, s, peaked) for kind, s in kinds.items() if _shows_rates(s)}
+    for kind, found in kinds.items():
+        if kind not in fits:
+            like = fits.get(found[0].cost.family, whole).efficiency
+            fits[kind] = _fit_launches(kind, found, peaked, like)
+    efficiency = {kind: fits[kind].efficiency for kind in kinds}
     efficiency |= {
         kind: Efficiency(launch_seconds=_mean_seconds(found))
         for kind, found in sorted(idle_of.items())
@@ -97,7 +105,7 @@ def fit_device(
         dispatch_seconds=_mean_seconds(idle) if idle else device.dispatch_seconds,
         efficiency=efficiency,
     )
-    return fitted, tuple(fits)
+    return fitted, tuple(fits[kind] for kind in kinds)
 
 
 def slowed(device: DeviceProperties, factor: float) -> DeviceProperties:
@@ -170,6 +178,29 @@ def _fit_kind(kind: str, samples: Sequence[Sample], device: DeviceProperties) ->
             launch_seconds=_rounded(max(launch, _SHORTEST_LAUNCH_SECONDS)),
         ),
         median_error=float(numpy.median(numpy.abs(predicted / seconds - 1))),
+    )
+
+
+def _shows_rates(samples: Sequence[Sample]) -> bool:
+    return max(max(s.cost.flops, s.cost.bytes_accessed) for s in samples) >= _LEAST_SHOWN
+
+
+def _fit_launches(
+    kind: str, samples: Sequence[Sample], device: DeviceProperties, like: Efficiency
+) -> KindFit:
+    """The fit of a kind with small ops alone: their time is the launch, the rates are those of
+    ``like``."""
+    import numpy
+
+    launches = numpy.array([work_on(s.cost, device)[0] for s in samples], float)
+    seconds = numpy.array([s.seconds for s in samples])
+    launch = float(seconds.sum() / launches.sum())
+    return KindFit(
+        kind=kind,
+        op_count=len(samples),
+        seconds=float(seconds.sum()),
+        efficiency=replace(like, launch_seconds=_rounded(max(launch, _SHORTEST_LAUNCH_SECONDS))),
+        median_error=float(numpy.median(numpy.abs(launches * launch / seconds - 1))),
     )
 
 

@@ -75,6 +75,18 @@ def test_few_samples_of_a_type_count_for_its_family():
     assert "SparseMatMul" not in device.efficiency
 
 
+def test_small_ops_say_nothing_of_large_ones():
+    """Slices of shapes take a launch each; a slice of a batch is predicted at the rate of its
+    family, and not at that of their few bytes."""
+    small = OpCost(bytes_accessed=8, op_type="StridedSlice", family="elementwise")
+    samples = _samples() + [Sample(cost=small, seconds=1e-6)] * LEAST_SAMPLES
+    device, _ = fit_device(HOST, samples)
+    assert op_seconds(small, device) == pytest.approx(1e-6, rel=0.05)
+    large = replace(small, bytes_accessed=1 << 20)
+    alike = OpCost(bytes_accessed=1 << 20, op_type="Add", family="elementwise")
+    assert op_seconds(large, device) == pytest.approx(op_seconds(alike, device), rel=0.5)
+
+
 def test_ops_that_do_nothing_leave_those_of_their_type_alone():
     """Sums over no axes are idle: they have a time of their own, and working sums keep theirs."""
     samples = _samples()
