@@ -92,7 +92,7 @@ def fit_device(
     for kind, found in kinds.items():
         if kind not in fits:
             like = fits.get(found[0].cost.family, whole).efficiency
-            fits[kind] = _fit_launches(kind, found, peaked, like)
+            fits[kind] = _fit_kind(kind, found, peaked, like)
     efficiency = {kind: fits[kind].efficiency for kind in kinds}
     efficiency |= {
         kind: Efficiency(launch_seconds=_mean_seconds(found))
@@ -159,49 +159,37 @@ def _peak(pairs: Iterable[tuple[int, float]]) -> float:
     return _rounded(rates[int(_PEAK_QUANTILE * (len(rates) - 1))]) if rates else 0.0
 
 
-def _fit_kind(kind: str, samples: Sequence[Sample], device: DeviceProperties) -> KindFit:
+def _fit_kind(
+    kind: str,
+    samples: Sequence[Sample],
+    device: DeviceProperties,
+    like: Efficiency | None = None,
+) -> KindFit:
+    """The fit of a kind; with the rates of ``like`` all of its time is that of launches."""
     import numpy
 
     flops = numpy.array([s.cost.flops for s in samples], float) / device.peak_flops
     work = numpy.array([work_on(s.cost, device) for s in samples], float)
     launches, moving = work[:, 0], work[:, 1] / device.memory_bandwidth
     seconds = numpy.array([s.seconds for s in samples])
-    launch, per_flop, per_byte = _fit(launches, flops, moving, seconds)
+    if like is None:
+        launch, per_flop, per_byte = _fit(launches, flops, moving, seconds)
+        rates = Efficiency(compute=_fraction(per_flop), memory=_fraction(per_byte))
+    else:
+        launch, per_flop, per_byte = float(seconds.sum() / launches.sum()), 0.0, 0.0
+        rates = like
     predicted = _predict((launch, per_flop, per_byte), launches, flops, moving)
     return KindFit(
         kind=kind,
         op_count=len(samples),
         seconds=float(seconds.sum()),
-        efficiency=Efficiency(
-            compute=_fraction(per_flop),
-            memory=_fraction(per_byte),
-            launch_seconds=_rounded(max(launch, _SHORTEST_LAUNCH_SECONDS)),
-        ),
+        efficiency=replace(rates, launch_seconds=_rounded(max(launch, _SHORTEST_LAUNCH_SECONDS))),
         median_error=float(numpy.median(numpy.abs(predicted / seconds - 1))),
     )
 
 
 def _shows_rates(samples: Sequence[Sample]) -> bool:
     return max(max(s.cost.flops, s.cost.bytes_accessed) for s in samples) >= _LEAST_SHOWN
-
-
-def _fit_launches(
-    kind: str, samples: Sequence[Sample], device: DeviceProperties, like: Efficiency
-) -> KindFit:
-    """The fit of a kind with small ops alone: their time is the launch, the rates are those of
-    ``like``."""
-    import numpy
-
-    launches = numpy.array([work_on(s.cost, device)[0] for s in samples], float)
-    seconds = numpy.array([s.seconds for s in samples])
-    launch = float(seconds.sum() / launches.sum())
-    return KindFit(
-        kind=kind,
-        op_count=len(samples),
-        seconds=float(seconds.sum()),
-        efficiency=replace(like, launch_seconds=_rounded(max(launch, _SHORTEST_LAUNCH_SECONDS))),
-        median_error=float(numpy.median(numpy.abs(launches * launch / seconds - 1))),
-    )
 
 
 def _fraction(inverse: float) -> float:

@@ -1,24 +1,13 @@
 """Where a step is busy: groups of ops with the most time, and scopes that tell something."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from cost_models.op_cost import OpCost
 from placer.graph.name_scopes import scope_of
-from placer.plan.report import (
-    Hotspot,
-)
-
-if TYPE_CHECKING:
-    pass
-
+from placer.plan.report import Hotspot
 
 HOTSPOT_COUNT = 10
 """Hotspots and live buffers are listed largest first; a person reads ten."""
-
-_DEEPEST_SCOPE = 6
 
 WorkDone = tuple[int, int, int]
 """Flops, bytes read and written, and bytes of the outputs."""
@@ -33,14 +22,15 @@ def find_hotspots(
     groups: Mapping[str, Sequence[str]], work: Mapping[str, WorkDone], seconds: Mapping[str, float]
 ) -> tuple[Hotspot, ...]:
     """The groups of ops with the most busy ``seconds``, largest first."""
-    spots = [_hotspot(name, ops, work, seconds) for name, ops in groups.items()]
+    spots = [hotspot_of(name, ops, work, seconds) for name, ops in groups.items()]
     spots.sort(key=lambda spot: (-spot.seconds, -spot.bytes_accessed, spot.name))
     return tuple(spots[:HOTSPOT_COUNT])
 
 
-def _hotspot(
+def hotspot_of(
     name: str, ops: Collection[str], work: Mapping[str, WorkDone], seconds: Mapping[str, float]
 ) -> Hotspot:
+    """One group of ops: its work, and its busy ``seconds``."""
     flops, bytes_accessed, output_bytes = map(sum, zip(*[work[op] for op in ops], strict=True))
     return Hotspot(
         name=name,

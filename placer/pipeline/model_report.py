@@ -19,10 +19,9 @@ from placer.graph.passes.roles import find_roles
 from placer.graph.tensor_names import split_tensor
 from placer.pipeline.costing import has_red_zones
 from placer.pipeline.hotspots import (
-    _DEEPEST_SCOPE,
     HOTSPOT_COUNT,
-    _hotspot,
     find_hotspots,
+    hotspot_of,
     telling_scopes,
     work_of,
 )
@@ -49,6 +48,8 @@ from placer.prediction.step.routes import is_cpu
 if TYPE_CHECKING:
     from placer.extraction.extraction import Extraction
     from placer.extraction.graph_defs.program import ProgramInput
+
+_DEEPEST_SCOPE = 6
 
 
 def analyse(workload: Workload, together: PredictedPlacement) -> Report:
@@ -223,7 +224,7 @@ def _compute_facts(workload: Workload, metrics: Metrics) -> ComputeFacts:
     seconds = {op: finish[op] - start[op] for op in graph.ops}
     found = [costs[op] for op in graph.ops]
     work = dict(zip(graph.ops, ask_once(work_of, found), strict=True))
-    whole = _hotspot("", graph.ops, work, seconds)
+    whole = hotspot_of("", graph.ops, work, seconds)
     times = [*zip(found, seconds.values(), strict=True)]
     unmodelled = sum([second for cost, second in times if cost.unmodelled])
     inaccurate = sum([second for cost, second in times if cost.inaccurate])

@@ -25,7 +25,7 @@ from placer.plan.loading_facts import LoadingFacts
 from placer.plan.report import LEFT_OVER_WORDS, LeftOverSinks
 from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import Metrics
-from placer.prediction.scoring import cost, slower_bytes
+from placer.prediction.scoring import cost, most_held_bytes, slower_bytes
 from placer.problem.conflict import Conflict, Fix
 from placer.problem.placement_costs import cost_link
 from placer.solving.caps.predictions import PEAK_OVER_CAP
@@ -194,10 +194,8 @@ def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator
     )
     if away > slower:
         message += f"but copying its inputs would take {away / speed * 1e3:,.3g} ms"
-        held = sum(problem.resident_bytes) + max(
-            (sum(moment.values()) for moment in problem.live_bytes), default=0
-        )
-        if held <= sum(problem.capacity_bytes[device] for device in problem.beside_host):
+        room = sum(problem.capacity_bytes[device] for device in problem.beside_host)
+        if most_held_bytes(problem) <= room:
             message += ". To use it all the same: --offload never"
     else:
         message += "but no placement within the limits that costs less was found"

@@ -315,10 +315,10 @@ def describe_request(devices: Devices, wanted: Options) -> dict[str, Any]:
     What was allowed (:data:`NEVER_KEPT`) is left out.  Of costs only the path can be kept:
     ``"given"`` stands for others, and for a device function.
     """
-    request: dict[str, Any] = {"devices": spec_text(devices)}
+    request, defaults = dict[str, Any](devices=spec_text(devices)), Options()
     for item in fields(Options):
         value = getattr(wanted, item.name)
-        if item.name in NEVER_KEPT or value == getattr(Options(), item.name):
+        if item.name in NEVER_KEPT or value == getattr(defaults, item.name):
             continue
         if item.name == "device_function":
             value = "given"

@@ -13,10 +13,11 @@ def load_schema(name: str) -> dict[str, object]:
     """The JSON Schema (draft 2020-12) of ``plan``, ``report``, ``verification``, ``auto``,
     ``costs``, ``problem``, ``solution``, ``rematerialisation`` or
     ``rematerialisation-solution``.  Raises ``UsageError`` for another name."""
-    known = sorted(p.name.removesuffix(_SUFFIX) for p in Path(__file__).parent.glob(f"*{_SUFFIX}"))
-    if name not in known:
+    file = Path(__file__).with_name(f"{name}{_SUFFIX}")
+    if not file.is_file():
+        known = sorted(each.name.removesuffix(_SUFFIX) for each in file.parent.glob(f"*{_SUFFIX}"))
         raise UsageError(f"there is no schema {name!r}; there are {', '.join(known)}")
-    text = Path(__file__).with_name(f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
     schema: dict[str, object] = json.loads(text)
     return schema
 

@@ -9,7 +9,7 @@ along the orders of the step (:mod:`placer.solving.caps.orders`).
 
 from dataclasses import replace
 
-from placer.prediction.scoring import score
+from placer.prediction.scoring import most_held_bytes, score
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES
 from placer.solving.caps.orders import Orders
@@ -78,8 +78,7 @@ def _first_plan(search: StagedRun, deadline: Deadline) -> Reasons:
 
 def _is_too_large(given: PlacementProblem) -> bool:
     """Whether no accelerator holds all."""
-    moments = given.live_bytes or ({},)
-    held = sum(given.resident_bytes) + max(sum(each.values()) for each in moments)
+    held = most_held_bytes(given)
     return held > max((given.capacity_bytes[device] for device in given.beside_host), default=held)
 
 
