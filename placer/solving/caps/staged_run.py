@@ -119,6 +119,7 @@ class StagedRun:
         self.least_cost = replace(request.problem, objective="transfer")
         self.fitting_rows = Rows(self.least_cost, DEFAULT_SOLVER, fits_first=True)
         self.beside: BoundBeside | None = None
+        self.tidied_seconds = 0.0
 
     @property
     def deadline(self) -> Deadline:
@@ -200,12 +201,13 @@ class StagedRun:
         def is_late(predictions: int) -> bool:
             return not deadline.is_counted and deadline.is_over(predictions * judged)
 
-        judged = predict.longest_seconds
+        began, judged = clock.monotonic(), predict.longest_seconds
         problem, before = self.request.problem, found.best.device_of
         device_of, _ = tidy_within(problem, before, predict.bytes_over, is_late)
         value = value_of(problem, device_of)
         found.best = replace(found.best, device_of=device_of, value=value)
         found.is_tidy = not is_late(1)
+        self.tidied_seconds = clock.monotonic() - began
 
     def begin_bound(self) -> None:
         """Begins the search for a bound beside, once something says how much there is to prove."""

@@ -259,8 +259,9 @@ def _again(search: StagedRun, deadline: Deadline) -> Reasons:
     if request.is_ours and not request.asks_least_cost and not is_fitted:
         half = deadline.part(SCHEDULE.fit_share)
         search.pursue(search.fitting_rows, half, until_fits=True)
-    if not found.is_tidy:  # so much is for tidying
-        deadline = deadline.before(SCHEDULE.tidied_judged * request.predict.longest_seconds)
+    if request.asks_least_cost:  # so much is for tidying what is found
+        judged = SCHEDULE.tidied_judged * request.predict.longest_seconds
+        deadline = deadline.before(max(judged, search.tidied_seconds))
     search.rows.reserves = True
     most = 1 if deadline.is_counted and is_fitted else None
     ended = search.pursue(search.rows, deadline, most)
@@ -312,6 +313,7 @@ STAGES = (
     StageKind("rows", _rows),
     StageKind("orders", _orders),
     StageKind("mend", _mend),
+    StageKind("tidy", _tidy),  # there may be no time for it later
     StageKind("rows again", _again),
     StageKind("tidy", _tidy, is_last=True),
     StageKind("host", _host, is_last=True),
