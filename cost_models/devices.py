@@ -3,7 +3,7 @@
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -120,6 +120,12 @@ class Cluster:
         """The names of the accelerators, or of all devices if there is none."""
         found = tuple(device.name for device in self.devices if device.type != "CPU")
         return found or tuple(device.name for device in self.devices)
+
+    def pool_of(self, device: DeviceProperties) -> Hashable:
+        """Returns whose turn its ops wait for: a GPU's own, or that of the threads that the CPU
+        devices of a task share (``ComputePool`` of
+        ``tensorflow/core/common_runtime/process_util.cc``)."""
+        return _task_of(device.name) if device.type == "CPU" else device.name
 
     def link(self, source: str, target: str) -> Link:
         """The link from device ``source`` to device ``target``."""

@@ -13,6 +13,7 @@ from cost_models.devices import Cluster, DeviceProperties, Link
 from placer.errors import PlacerError
 from placer.questions.auto_result import AutoRow, seconds_of
 from placer.questions.auto_ways import AS_IT_IS
+from placer.strategies.requests import group_alone
 
 if TYPE_CHECKING:
     from placer.questions.auto import Choice
@@ -48,7 +49,8 @@ class Advice:
         count, whole = len(self.ways.cluster.workers), self.ways.on_fastest
         if count < 2 or not whole.fits or self.program.trains or len(self.ways.alone) > 1:
             return
-        size, took = self.program.size or 1, whole.step_seconds + self.program.keras_seconds
+        alone = whole.seconds_on(group_alone(self.ways.cluster, [self.ways.fastest]))
+        size, took = self.program.size or 1, alone + self.program.keras_seconds
         here = size / (step + self.program.keras_seconds)
         less = "replicas do not help a batch of 1; " if self.program.size == 1 else ""
         yield (

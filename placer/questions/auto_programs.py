@@ -27,8 +27,8 @@ from placer.plan.request import Options, describe_request
 from placer.strategies.requests import (
     PIPELINE,
     StrategyRequest,
-    group_alone,
     training_division,
+    with_all_threads,
 )
 
 
@@ -132,9 +132,9 @@ class AutoProgram:
         return self.workloads[size]
 
     def on_one_device(self, device: str, size: int | None = None) -> Built:
-        """Everything on one accelerator, fits or not."""
+        """Everything on one accelerator, fits or not; a CPU device has the threads of all."""
         whole = self.whole(size)
-        alone = replace(whole, cluster=group_alone(whole.cluster, [device]))
+        alone = replace(whole, cluster=with_all_threads(whole.cluster, device))
         return self._built(place_first_choices(alone), alone)
 
     def as_it_is(self, built: Built, device: str) -> Built:

@@ -240,6 +240,18 @@ def group_alone(cluster: Cluster, group: Collection[str]) -> Cluster:
     return replace(cluster, devices=kept)
 
 
+def with_all_threads(cluster: Cluster, name: str) -> Cluster:
+    """The host and one device, which has the threads of the others if all share them."""
+    alone, device = group_alone(cluster, [name]), cluster.device(name)
+    threads = device.parallel_ops + sum(
+        other.parallel_ops
+        for other in cluster.devices
+        if other not in alone.devices and cluster.pool_of(other) == cluster.pool_of(device)
+    )
+    kept = (replace(d, parallel_ops=threads) if d.name == name else d for d in alone.devices)
+    return replace(alone, devices=tuple(kept))
+
+
 def division_of(
     asked: StrategyRequest, cluster: Cluster, stages: Mapping[str, str] | None = None
 ) -> Division | None:

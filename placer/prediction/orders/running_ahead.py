@@ -9,7 +9,7 @@ waits depends on how fast the devices are, one beside the other.
     GPU:1        |---b0---|---b1---|---b2---|
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cost_models.devices import Cluster
@@ -19,7 +19,7 @@ from placer.prediction.metrics import Transfer
 from placer.prediction.orders.execution_orders import FEWEST_ORDERS, OPS_IN_ALL
 from placer.prediction.step.executor import prepare, run_reversed
 from placer.prediction.step.routes import Routes, is_cpu
-from placer.prediction.times.schedule import TaskGraph, list_tasks, run_tasks
+from placer.prediction.times.schedule import TaskGraph, find_capacities, list_tasks, run_tasks
 from placer.prediction.transfers import list_transfers
 
 SLOWER = 2.0
@@ -49,7 +49,7 @@ def orders_running_ahead(
     if not ends:
         return []
     tasks = list_tasks(graph, costs, routes, transfers, cluster)
-    capacity: dict[Hashable, int] = {d.name: d.parallel_ops for d in cluster.devices}
+    capacity, pools = find_capacities(cluster)
     names, most = tuple(graph.ops), max(OPS_IN_ALL // len(graph.ops), FEWEST_ORDERS)
     tried = [tasks, *(_with_slower(tasks, name) for name in sorted(ends))]
     if not all(map(is_cpu, ends)):
@@ -57,7 +57,7 @@ def orders_running_ahead(
         tried.insert(0, _launched(tasks, len(names), launch))
     orders = []
     for drawn in tried[:most]:
-        begins = run_tasks(drawn, capacity).start
+        begins = run_tasks(drawn, capacity, pools).start
         order = sorted(range(len(names)), key=begins.__getitem__)  # if at once as in the graph
         orders.append(tuple([names[op] for op in order]))
     return orders

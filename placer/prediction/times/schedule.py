@@ -19,9 +19,10 @@ doi:10.1016/j.jpdc.2008.09.002; ``RingReducer`` of TensorFlow's ``ring_reducer.c
 """
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
@@ -107,8 +108,7 @@ def predict_schedule(
     Raises ``KeyError`` if ``cluster`` lacks the device of an op.
     """
     tasks = list_tasks(graph, costs, routes, transfers, cluster)
-    capacity: dict[Hashable, int] = {d.name: d.parallel_ops for d in cluster.devices}
-    times = run_tasks(tasks, capacity)
+    times = run_tasks(tasks, *find_capacities(cluster))
     busy, sending = _occupied_seconds(tasks, transfers, cluster)
     spans = zip(times.start[len(graph.ops) :], times.finish[len(graph.ops) :], strict=True)
     return Schedule(
@@ -242,12 +242,29 @@ def _transfer_seconds(transfer: Transfer, routes: Routes, cluster: Cluster) -> f
     return transfer_seconds(transfer.bytes, link)
 
 
-def run_tasks(tasks: TaskGraph, capacity: Mapping[Hashable, int]) -> TaskTimes:
-    """The times of all tasks; a resource without a ``capacity`` takes one at a time."""
+def find_capacities(
+    cluster: Cluster,
+) -> tuple[dict[Hashable, int], dict[Hashable, Hashable]]:
+    """Returns how many ops run at once in each pool of threads, and the pool of each device."""
+    pools: dict[Hashable, Hashable] = {d.name: cluster.pool_of(d) for d in cluster.devices}
+    capacity = Counter[Hashable]()
+    for device in cluster.devices:
+        capacity[pools[device.name]] += device.parallel_ops
+    return dict(capacity), pools
+
+
+def run_tasks(
+    tasks: TaskGraph,
+    capacity: Mapping[Hashable, int],
+    pools: Mapping[Hashable, Hashable] = MappingProxyType({}),
+) -> TaskTimes:
+    """The times of all tasks; a resource without a ``capacity`` takes one at a time, and those
+    of one of the ``pools`` share its capacity."""
     count = len(tasks.seconds)
     start, finish, order = [0.0] * count, [0.0] * count, list[int]()
     waiting = list(tasks.waiting)
-    free = {resource: capacity.get(resource, 1) for resource in tasks.resource}
+    resources = [pools.get(resource, resource) for resource in tasks.resource]
+    free = {resource: capacity.get(resource, 1) for resource in resources}
     queues: dict[Hashable, deque[int]] = {resource: deque() for resource in free}
     running: list[tuple[float, int]] = []
 
@@ -261,20 +278,20 @@ def run_tasks(tasks: TaskGraph, capacity: Mapping[Hashable, int]) -> TaskTimes:
 
     for task in range(count):
         if not waiting[task]:
-            queues[tasks.resource[task]].append(task)
+            queues[resources[task]].append(task)
     for resource in free:
         begin(resource, 0.0)
     while running:
         now, task = heapq.heappop(running)
         finish[task] = now
         order.append(task)
-        free[tasks.resource[task]] += 1
-        touched = {tasks.resource[task]: None}
+        free[resources[task]] += 1
+        touched = {resources[task]: None}
         for after in tasks.after[task]:
             waiting[after] -= 1
             if not waiting[after]:
-                queues[tasks.resource[after]].append(after)
-                touched[tasks.resource[after]] = None
+                queues[resources[after]].append(after)
+                touched[resources[after]] = None
         for resource in touched:
             begin(resource, now)
     return TaskTimes(start=start, finish=finish, order=order)

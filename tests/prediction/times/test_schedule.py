@@ -38,6 +38,16 @@ def test_a_cpu_runs_several():
     assert found.bottleneck_seconds == 1.5
 
 
+def test_cpu_devices_of_a_task_share_threads():
+    """Two ops of one second on one of two CPU devices take the thread of each: one second; a task
+    elsewhere has threads of its own."""
+    names = "CPU:0", "CPU:1", "/job:worker/task:0/device:CPU:0"
+    cluster = draw_cluster(*names)
+    assert _schedule(draw("a", "b"), "CPU:0", cluster).step_seconds == 1.0
+    assert _schedule(draw("a", "b", "c"), "CPU:1", cluster).step_seconds == 2.0
+    assert _schedule(draw("a", "b"), names[2], cluster).step_seconds == 2.0
+
+
 def test_transfers_overlap_computation():
     """a is sent while b runs: c starts when the second is over, not later.
 
