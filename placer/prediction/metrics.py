@@ -124,7 +124,8 @@ class MemoryNeed:
     Along the order whose need is expected, ``need_bytes`` are ``tensor_bytes``,
     ``workspace_bytes`` (what kernels take for themselves), ``padding_bytes`` of the chunks that
     these are in, and ``fragmentation_bytes``, free where nothing fits.  ``parts`` say when what is
-    needed, on GPUs.
+    needed, on GPUs; ``along`` has (need, number of the op that asks when it peaks) along each of
+    the executor's orders.
     """
 
     growth: bool | None
@@ -136,6 +137,7 @@ class MemoryNeed:
     padding_bytes: int
     fragmentation_bytes: int
     parts: NeedParts | None = None
+    along: tuple[tuple[int, int], ...] = ()
 
     @property
     def allocator(self) -> str:

@@ -22,7 +22,9 @@ are one list in that order, which is what is kept here.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 CHUNK_BYTES = 256
 """``kMinAllocationSize``: sizes and addresses of chunks are multiples of it."""
@@ -125,61 +127,88 @@ class Allocator:
 
         Raises :class:`OutOfMemoryError`.
         """
-        wanted = -(-size_bytes // CHUNK_BYTES) * CHUNK_BYTES
-        free_chunks = self.free_chunks
-        index = bisect_left(free_chunks, wanted << ADDRESS_BITS)
-        if index == len(free_chunks):
-            self._make_room(wanted)
-            index = bisect_left(free_chunks, wanted << ADDRESS_BITS)
-        chunk = free_chunks.pop(index)
-        size, address = chunk >> ADDRESS_BITS, chunk & ADDRESS
-        del self.size_at[address]
-        end = address + size
-        rest = size - wanted
-        if rest >= wanted or rest >= self.most_padding_bytes:
-            start = address + wanted
-            insort(free_chunks, rest << ADDRESS_BITS | start)
-            self.size_at[start] = rest
-            self.start_of[end] = start
-            size = wanted
-        else:
-            del self.start_of[end]
-        self.in_use[address] = size
-        in_use = self.in_use_bytes = self.in_use_bytes + size
-        self.requests += 1
-        if in_use > self.peak_bytes:
-            self.peak_bytes, self.peak_request = in_use, self.requests
-        return address
+        address: dict[int, int] = {}
+        if not self.serve((0,), {0: size_bytes}, address):
+            raise OutOfMemoryError
+        return address[0]
 
     def free(self, address: int) -> None:
         """Frees the chunk at ``address``."""
-        size = self.in_use.pop(address)
-        self.in_use_bytes -= size
-        end = address + size
-        after = self.size_at.pop(end, 0)
-        if after:
-            self._remove(after, end)
-            size += after
-            end += after
-        before = self.start_of.pop(address, -1)
-        if before >= 0:
-            self._remove(address - before, before)
-            size += address - before
-            address = before
-        insort(self.free_chunks, size << ADDRESS_BITS | address)
-        self.size_at[address] = size
-        self.start_of[end] = address
+        self.serve((~0,), {}, {0: address})
 
-    def _remove(self, size: int, address: int) -> None:
-        del self.free_chunks[bisect_left(self.free_chunks, size << ADDRESS_BITS | address)]
+    def serve(
+        self,
+        events: Sequence[int],
+        sizes: Mapping[int, int],
+        address: dict[int, int],
+        first: int = 0,
+        watch: Callable[[int, int], None] | None = None,
+    ) -> bool:
+        """Hands out chunks of these ``sizes`` (``~chunk``: frees it), from event number ``first``
+        on, as long as memory suffices; says whether it did.  ``address`` has those in use.
+        ``watch`` is called with the number of each event that asks for a chunk, and with the size.
+        """
+        free_chunks, size_at, start_of = self.free_chunks, self.size_at, self.start_of
+        in_use, most_padding = self.in_use, self.most_padding_bytes
+        total, peak, requests = self.in_use_bytes, self.peak_bytes, self.requests
+        served = True
+        for index, event in enumerate(islice(events, first, None), first):
+            if event < 0:
+                start = address.pop(~event)
+                size = in_use.pop(start)
+                total -= size
+                end = start + size
+                after = size_at.pop(end, 0)
+                if after:
+                    del free_chunks[bisect_left(free_chunks, after << ADDRESS_BITS | end)]
+                    size += after
+                    end += after
+                before = start_of.pop(start, -1)
+                if before >= 0:
+                    chunk = start - before << ADDRESS_BITS | before
+                    del free_chunks[bisect_left(free_chunks, chunk)]
+                    size += start - before
+                    start = before
+                insort(free_chunks, size << ADDRESS_BITS | start)
+                size_at[start] = size
+                start_of[end] = start
+                continue
+            if watch is not None:
+                self.in_use_bytes, self.peak_bytes, self.requests = total, peak, requests
+                watch(index, sizes[event])
+            wanted = -(-sizes[event] // CHUNK_BYTES) * CHUNK_BYTES
+            place = bisect_left(free_chunks, wanted << ADDRESS_BITS)
+            if place == len(free_chunks):
+                if not self._make_room(wanted):
+                    served = False
+                    break
+                place = bisect_left(free_chunks, wanted << ADDRESS_BITS)
+            chunk = free_chunks.pop(place)
+            size, start = chunk >> ADDRESS_BITS, chunk & ADDRESS
+            del size_at[start]
+            rest = size - wanted
+            if rest >= wanted or rest >= most_padding:
+                left = start + wanted
+                insort(free_chunks, rest << ADDRESS_BITS | left)
+                size_at[left] = rest
+                start_of[start + size] = left
+                size = wanted
+            else:
+                del start_of[start + size]
+            in_use[start] = size
+            address[event] = start
+            total += size
+            requests += 1
+            if total > peak:
+                peak, self.peak_request = total, requests
+        self.in_use_bytes, self.peak_bytes, self.requests = total, peak, requests
+        return served
 
-    def _make_room(self, wanted: int) -> None:
-        """Adds a region, if need be in place of those that are free.  Raises OutOfMemoryError."""
+    def _make_room(self, wanted: int) -> bool:
+        """Adds a region, if need be in place of those that are free; says whether it could."""
         if self._extend(wanted):
-            return
-        if self.collects_garbage and self._give_back_regions(wanted) and self._extend(wanted):
-            return
-        raise OutOfMemoryError
+            return True
+        return self.collects_garbage and self._give_back_regions(wanted) and self._extend(wanted)
 
     def _extend(self, wanted: int) -> bool:
         """``BFCAllocator::Extend``, where the machine has what the limit allows."""
@@ -212,7 +241,7 @@ class Allocator:
         if not total or wanted > self.limit_bytes - self.pool_bytes + total:
             return False
         for start, size in unused:
-            self._remove(size, start)
+            self.free_chunks.remove(size << ADDRESS_BITS | start)
             del self.size_at[start], self.start_of[start + size]
             self.regions.remove((start, size))
         self.pool_bytes -= total

@@ -21,7 +21,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from placer.prediction.memory.allocations import Allocations
 from placer.prediction.memory.allocator import (
@@ -31,7 +30,6 @@ from placer.prediction.memory.allocator import (
     MOST_PADDING_BYTES,
     UNLIMITED_BYTES,
     Allocator,
-    OutOfMemoryError,
     rounded_bytes,
 )
 
@@ -240,21 +238,11 @@ class AllocatorState:
     ) -> bool:
         """Runs to the end, if memory suffices; ``watch`` is called with the number of each event
         that asks for a chunk, and with the size."""
-        allocate, free, address = self.allocator.allocate, self.allocator.free, self.address
         while self.step < steps:
             asked = allocations.in_step(self.step)
-            sizes = asked.sizes
             events = asked.events if self.step >= 0 else asked.kept
-            for index, event in enumerate(islice(events, self.index, None), self.index):
-                if event < 0:
-                    free(address.pop(~event))
-                    continue
-                if watch is not None:
-                    watch(index, sizes[event])
-                try:
-                    address[event] = allocate(sizes[event])
-                except OutOfMemoryError:
-                    return False
+            if not self.allocator.serve(events, asked.sizes, self.address, self.index, watch):
+                return False
             if self.next_step(asked.moved) and self.step > len(allocations.later):
                 return True
         return True

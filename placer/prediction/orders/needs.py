@@ -111,6 +111,7 @@ def _of_requests(step: StepMemory, name: str, requests: Sequence[Allocations]) -
         workspace_bytes=typical.workspace_bytes,
         padding_bytes=typical.padding_bytes,
         fragmentation_bytes=typical.fragmentation_bytes,
+        along=tuple([(found.need_bytes, found.peak_asker) for found in needs]),
     )
 
 
@@ -156,9 +157,8 @@ def _need_parts(
     """Later steps are followed along the orders that need most in the whole."""
     resident_bytes = _resident_bytes(step, name)
     high, near = need.need.high_bytes, need.need.expected_bytes
-    found = [find_need(a, growth=False, near=near) for a in asked]
     share = _unfollowed_share(step, asked[0])
-    worst = sorted(range(len(found)), key=lambda index: -found[index].need_bytes)[:_WORST_ORDERS]
+    worst = sorted(range(len(asked)), key=lambda index: -need.along[index][0])[:_WORST_ORDERS]
     built, tuned = any(chunk < 0 for chunk in asked[0].kept), any(a.later for a in asked)
 
     def highest(found: Iterable[Allocations]) -> int:
@@ -167,7 +167,7 @@ def _need_parts(
 
     later = highest(asked[index].in_step(1) for index in worst) if built or tuned else high
     first = highest(asked[index] for index in worst) if built and tuned else high
-    asker = found[worst[0]].peak_asker
+    asker = need.along[worst[0]][1]
     op = step.layout.names[asker] if asker >= 0 else ""
     loading = find_need(asked[0].loading(), growth=False).need_bytes
     limit = resident_bytes + int((cap - resident_bytes) / (1 + share))
