@@ -1,6 +1,8 @@
-"""Byte counts as people write them: ``8GiB``, ``8GB``, ``1GiB+10%``."""
+"""Byte counts as people write them, ``8GiB``, ``8GB``, ``1GiB+10%``, and bytes and times as people
+read them."""
 
 import re
+from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 
@@ -99,7 +101,11 @@ def parse_reserve(reserve: str | int | None, limit_bytes: int) -> int:
     """
     if reserve is None:
         return 0
-    total = sum(_term_bytes(term, limit_bytes) for term in str(reserve).split("+"))
+    terms = reserve.split("+") if isinstance(reserve, str) else [reserve]
+    try:
+        total = sum(_term_bytes(term, limit_bytes) for term in terms)
+    except ValueError as error:
+        raise ValueError(f"reserve {reserve}: {error}") from error
     if total >= limit_bytes:
         raise ValueError(
             f"the reserve {reserve} ({format_bytes(total)}) leaves nothing of a limit of "
@@ -108,11 +114,11 @@ def parse_reserve(reserve: str | int | None, limit_bytes: int) -> int:
     return total
 
 
-def _term_bytes(term: str, limit_bytes: int) -> int:
+def _term_bytes(term: str | int, limit_bytes: int) -> int:
     """Bytes of one term of a reserve, a percentage rounded up."""
-    percent = _NUMBER.fullmatch(term)
+    percent = _NUMBER.fullmatch(str(term))
     if percent is None:
-        return parse_bytes(term)
+        return bytes_with_unit(term)
     return -int(-Fraction(percent.group(1)) * limit_bytes // 100)
 
 
@@ -133,6 +139,19 @@ def format_bytes(size_bytes: float | None) -> str:
     return f"{three_digits(scaled)} {unit}"
 
 
+_SECONDS_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+def format_seconds(seconds: float | None) -> str:
+    """``"61.2 ms"``: a duration, ``"unknown"`` for ``None``."""
+    if seconds is None:
+        return "unknown"
+    for size, unit in _SECONDS_UNITS:
+        if seconds >= 0.9995 * size:
+            return f"{three_digits(seconds / size)} {unit}"
+    return f"{three_digits(seconds / 1e-6)} µs" if seconds else "0 s"
+
+
 def three_digits(number: float) -> str:
     """Three significant digits without an exponent."""
     size = abs(number)
@@ -148,10 +167,12 @@ def rounded(number: float, digits: int) -> str:
     return str(Decimal(number).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
 
 
-def positive_bytes(size: str | int, what: str) -> int:
-    """The size in bytes; ``ValueError`` naming ``what`` if it cannot be read or is not positive."""
+def positive_bytes(
+    size: str | int, what: str, read: Callable[[str | int], int] = parse_bytes
+) -> int:
+    """As ``read``; ``ValueError`` names ``what``, and refuses zero, too."""
     try:
-        found = parse_bytes(size)
+        found = read(size)
     except ValueError as error:
         raise ValueError(f"{what}: {error}") from error
     if found <= 0:
@@ -159,9 +180,10 @@ def positive_bytes(size: str | int, what: str) -> int:
     return found
 
 
-def bytes_with_unit(size: str | int, what: str) -> int:
-    """As :func:`positive_bytes`; ``ValueError`` for a text of under 1 MiB without a unit."""
-    found = positive_bytes(size, what)
-    if isinstance(size, str) and size.strip().isdecimal() and found < 2**20:
-        raise ValueError(f"{what}: {size!r} is {found} bytes; write the unit, {size.strip()}GiB")
+def bytes_with_unit(size: str | int) -> int:
+    """As :func:`parse_bytes`; ``ValueError`` for a text of under 1 MiB without a unit."""
+    found = parse_bytes(size)
+    if isinstance(size, str) and size.strip().isdecimal() and 0 < found < MEBIBYTE:
+        unit = "GiB" if found < 1000 else "MiB"
+        raise ValueError(f"{size.strip()} bytes? Write the unit: {found}{unit}, or {found}B")
     return found

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models import device_names
-from cost_models.byte_sizes import bytes_with_unit, parse_rate
+from cost_models.byte_sizes import bytes_with_unit, parse_rate, positive_bytes
 from cost_models.devices import (
     ASSUMED_NETWORK_LINK,
     KERAS_SECONDS,
@@ -166,7 +166,9 @@ def _toml_device(row: Table, place: str) -> DeviceDraft:
     named_type = device_names.parse(name).type or ""
     known = preset(row["model"]) if row.get("model") else preset(row.get("type", named_type))
     if known.type != named_type or row.get("type", named_type).upper() != named_type:
-        raise ValueError(f"{where}: its name is that of a {named_type}, its type or model is not")
+        raise ValueError(
+            f"{where}: its name is that of a {named_type}; give it such a type or model"
+        )
     given: list[tuple[str, Any]] = [
         (key, _rate(row[key], where) if key == "memory_bandwidth" else row[key])
         for key in sorted(rates & set(row))
@@ -174,13 +176,13 @@ def _toml_device(row: Table, place: str) -> DeviceDraft:
     _check_positive(given, where)
     if "any_ops" in row:
         if name != "CPU:0" or not isinstance(row["any_ops"], bool):
-            raise ValueError(f"{where}: any_ops = true is for CPU:0, the host that feeds")
+            raise ValueError(f"{where}: any_ops is true or false, and only CPU:0 may have it")
         given.append(("any_ops", row["any_ops"]))
     if "peak_flops_fp16" in row and known.type != "GPU":
         raise ValueError(
-            f"{where}: peak_flops_fp16 is a rate of GPUs, no {known.type} has one; leave it out"
+            f"{where}: peak_flops_fp16 is for GPUs, and this is a {known.type}; leave it out"
         )
-    memory = bytes_with_unit(row["memory"], where) if "memory" in row else None
+    memory = positive_bytes(row["memory"], where, bytes_with_unit) if "memory" in row else None
     given += _toml_capability(row, known, where)
     if "efficiency" in row:
         given.append(("efficiency", _toml_efficiency(row["efficiency"], where)))

@@ -171,8 +171,8 @@ def _parse_item(item: str) -> tuple[str, DevicePreset, int | None, int]:
     count, rest = int(match.group(1) or 1), match.group(2)
     if machine(rest.partition(":")[0]):
         raise ValueError(
-            f"{item!r}: {rest.partition(':')[0]} is one machine, without a count or a memory; "
-            "several are tasks of a cluster.toml, and --max-memory sets limits"
+            f"{item!r}: {rest.partition(':')[0]} names a whole machine and takes no count or "
+            "memory. For several machines write a cluster.toml; --max-memory sets limits"
         )
     if count < 1:
         raise ValueError(f"{item!r} asks for no device; write a count of 1 or more")
@@ -214,7 +214,7 @@ def _parse_caps(
     has one already."""
     found: dict[str, int] = {}
     for key, size in _cap_rows(max_memory):
-        cap = bytes_with_unit(size, f"memory limit of {key}")
+        cap = positive_bytes(size, f"memory limit of {key}", bytes_with_unit)
         for name in _capped(key, names):
             if name in found:
                 raise ValueError(f"{name} has two memory limits; give one")

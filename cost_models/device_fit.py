@@ -77,7 +77,9 @@ def fit_device(
     plain = [s for s in samples if not (s.cost.inner or s.cost.inaccurate) and s.seconds > 0]
     working = [s for s in plain if s.cost.flops or s.cost.bytes_accessed]
     if not working:
-        raise ValueError("no op of these costs does any work: there is nothing to fit to")
+        raise ValueError(
+            "no op in these costs files computes anything: profile a model with some work"
+        )
     idle = [s for s in plain if not (s.cost.flops or s.cost.bytes_accessed)]
     idle_of: dict[str, list[Sample]] = defaultdict(list)
     for sample in idle:

@@ -203,7 +203,7 @@ def presets() -> Mapping[str, DevicePreset]:
 def preset(name: str) -> DevicePreset:
     """The preset called ``name``, whatever its case.
 
-    ``ValueError`` names the closest presets and lists all of them.
+    ``ValueError`` names the closest presets.
 
     >>> preset("a100-40gb").model
     'A100-40GB'
@@ -217,7 +217,7 @@ def preset(name: str) -> DevicePreset:
     meant = (
         f"; did you mean {' or '.join(by_folded_name[n].model for n in close)}?" if close else "."
     )
-    raise ValueError(f"unknown device {name!r}{meant} Known are {', '.join(presets())}")
+    raise ValueError(f"unknown device {name!r}{meant} 'placer devices' lists all models")
 
 
 def host_memory_bytes() -> int:
@@ -229,7 +229,7 @@ def host_memory_bytes() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError) as error:
         raise ValueError(
-            "this system does not tell its memory; give it, such as CPU:64GiB"
+            "the memory of this machine cannot be found out; give it, such as CPU:64GiB"
         ) from error
 
 

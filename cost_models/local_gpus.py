@@ -25,8 +25,8 @@ def local_items() -> list[str]:
         there = "the driver of these GPUs does not answer (NVML)"
         why = there if accelerator_count() else "no GPU was found here"
         raise ValueError(
-            f"{why}: name devices, such as 2xT4 (placer devices lists the models), or see what a "
-            "script takes on GPUs that are not here with placer simulate"
+            f"{why}: name devices, such as 2xT4 (placer devices lists the models), or run a "
+            "script on simulated GPUs with placer simulate"
         )
     if any(gpu is None for gpu in gpus):
         raise ValueError(

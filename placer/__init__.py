@@ -91,6 +91,12 @@ _HOMES = {
     "verify": "placer.application.verifying.verification",
 }
 
+_LONG = frozenset(
+    {"auto", "calibrate", "compare", "compare_strategies", "diff_models", "explain", "place"}
+    | {"fewest_pieces", "find_fixes", "profile", "profile_trace", "report", "sweep", "verify"}
+)
+"""Functions that show what they do where they take long."""
+
 __all__ = [*_HOMES]
 
 
@@ -98,7 +104,10 @@ def __getattr__(name: str) -> Any:
     name = "cpu_devices" if name == "rehearsal_devices" else name  # as it was called before
     if name not in _HOMES:
         raise AttributeError(f"module 'placer' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    found = getattr(import_module(_HOMES[name]), name)
+    if name not in _LONG:
+        return found
+    return import_module("placer.rendering.progress").with_progress(found, f"placer.{name}")
 
 
 def __dir__() -> list[str]:

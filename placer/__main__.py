@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from placer.errors import PlacerError, missing_tensorflow
 from placer.files import NO_SPACE
+from placer.front_words import command_line
 
 if TYPE_CHECKING:
     import argparse
@@ -36,6 +37,7 @@ COLLECTION_THRESHOLD = 100_000
 objects that stay, and looking through them takes a fifth of the time of a report."""
 
 
+@command_line()
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code of one command line: here alone an error becomes a message and a code.
 

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from placer.front_words import in_front_words
+
 if TYPE_CHECKING:
     from placer.problem.conflict import Conflict
 
@@ -14,6 +16,9 @@ class PlacerError(Exception):
     """Anything that is told to a person without a traceback."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return in_front_words(super().__str__())
 
 
 class UsageError(PlacerError):

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from placer import errors
-from placer.errors import PlacerError
+from placer.front_words import command_line
 
 Tell = Callable[[object], None]
 """Sends an interim answer to the caller; each replaces the one before."""
@@ -171,7 +171,7 @@ class Child:
                 self.close(wait=kind not in _LAST)
         if kind == "error":
             name, message = answer
-            raise getattr(errors, name, PlacerError)(message)
+            raise getattr(errors, name, errors.PlacerError)(message)
         return Outcome(ending=Ending.ANSWERED, answer=answer)
 
     def _send(self, content: bytes) -> None:
@@ -293,11 +293,12 @@ def serve(descriptor: int, parent: int, ahead: Sequence[str]) -> NoReturn:
     os._exit(status)  # to take a graph and TensorFlow apart again would take half a second
 
 
+@command_line()  # the caller finds the words for its own reader
 def _answer(task: str, request: Any, tell: Tell) -> tuple[str, object]:
     """Returns the message to send in the end; a MemoryError is left to end the process."""
     try:
         return _ANSWER, _find(task)(request, tell)
-    except PlacerError as error:
+    except errors.PlacerError as error:
         return "error", (type(error).__name__, str(error))
     except MemoryError:
         raise
@@ -305,7 +306,7 @@ def _answer(task: str, request: Any, tell: Tell) -> tuple[str, object]:
         if missing := errors.missing_tensorflow(error):
             return "error", (type(missing).__name__, str(missing))
         message = f"{task} failed unexpectedly:\n{traceback.format_exc()}"
-        return "error", (PlacerError.__name__, message)
+        return "error", (errors.PlacerError.__name__, message)
 
 
 def _find(name: str) -> Callable[..., Any]:

@@ -41,7 +41,11 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.plan.plan import Plan
 
     beside = arguments.on_cpu_devices or arguments.drop_unused
-    if arguments.clear == bool(arguments.plan) or (arguments.clear and beside):
+    if arguments.clear and beside:
+        raise UsageError(
+            "--clear takes the devices out and nothing else: leave it out, or the rest"
+        )
+    if arguments.clear == bool(arguments.plan):
         raise UsageError("give a PLAN to apply, or --clear to take the devices out, and only one")
     check_writable(arguments.output, force=arguments.force, may_be_folder=True)
     plan = None if arguments.clear else Plan.load(arguments.plan)

@@ -25,10 +25,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _add_auto(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "auto",
-        description="Try every supported strategy for MODEL on the devices: as it is, one "
-        "placement, parts of the batch in turn or side by side.  The fastest that fits is written "
-        "to -o, verified and explained; strategies within the margin count as equally fast, and "
-        "the simplest of them is taken.",
+        description="Predict every supported strategy for MODEL on the devices: unchanged, one "
+        "placement, or the batch in parts, in turn or side by side.  The fastest that fits is "
+        "verified and written to -o.  Strategies within the margin count as equally fast; the "
+        "simplest of them is taken.",
     )
     options.add_device_options(parser)
     group = parser.add_argument_group("decision")

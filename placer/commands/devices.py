@@ -57,8 +57,8 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     parser = commands.add_parser(
         "simulate",
         description="Run a command on GPUs that this machine does not have: TensorFlow places, "
-        "optimizes and allocates as there; values and times mean nothing. At the end: the most "
-        "that each GPU held, and where memory ran out, which op asked and which ops held it.",
+        "optimizes and allocates as it would there, but values and times mean nothing. Prints the "
+        "most memory that each GPU held, and where memory ran out, which ops held it.",
     )
     parser.usage = "placer simulate [OPTIONS] --devices SPEC -- COMMAND..."
     parser.set_defaults(after_dashes=())  # the command, which has options of its own
@@ -76,13 +76,13 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "--time-limit",
         type=option_values.seconds,
         metavar="SECONDS",
-        help="End the command then and print where it was [default: no limit]",
+        help="End the command after so many seconds and print where it was [default: no limit]",
     )
-    gates = parser.add_argument_group("gates (exit code 7)")
+    gates = parser.add_argument_group("gates: limits that end the command with exit code 7")
     options.add_fail_above(
         gates,
         metavar="GPU:0=9GiB,...",
-        help="Fail if more is in use on a GPU at any moment",
+        help="Fail if more memory is in use on a GPU at any moment",
     )
     options.add_output_options(parser, "Write the result here instead of to stdout")
     parser.set_defaults(run=run_simulate)

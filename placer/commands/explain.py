@@ -23,7 +23,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "without a placement: show why nothing fits, and the smallest changes that make it fit.",
     )
     options.add_plan(parser)
-    parser.add_argument("op", metavar="OP", nargs="?", help="Op of the flat graph")
+    parser.add_argument("op", metavar="OP", nargs="?", help="Name of an op in the plan")
     options.add_time_limit(parser, 120.0, "the search for changes that fit")
     options.add_output_options(parser, formats=("text", "json", "markdown"))
     parser.set_defaults(run=run)

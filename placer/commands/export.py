@@ -27,7 +27,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         f"again and must be the one that the plan was made for.  Formats: {what}.",
     )
     parser.add_argument(
-        "--to", required=True, choices=tuple(FORMATS), metavar="FORMAT", help="Format to write"
+        "--to",
+        required=True,
+        choices=tuple(FORMATS),
+        metavar="FORMAT",
+        help=f"Format: {', '.join(FORMATS)}",
     )
     options.add_output(parser, f"Write this file ({folders}: folder)")
     options.add_plan(parser)

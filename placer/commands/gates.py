@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cost_models.byte_sizes import format_bytes, parse_bytes
+from cost_models.byte_sizes import bytes_with_unit, format_bytes, format_seconds
 from cost_models.clusters import parse_cluster
 from cost_models.device_names import matches
 from placer.commands import options
@@ -77,9 +77,11 @@ def parse_limits(rows: Iterable[str], names: Sequence[str]) -> dict[str, int]:
         device, equals, size = row.partition("=")
         if not equals:
             growth = ", or +5% for growth over a --baseline" if row.startswith("+") else ""
-            raise UsageError(f"--fail-above {row!r} has no limit: write GPU:0=9GiB{growth}")
+            raise UsageError(
+                f"--fail-above {row}: write a device and its limit, GPU:0=9GiB{growth}"
+            )
         try:
-            limit, found = parse_bytes(size), [n for n in names if matches(_asked(device), n)]
+            limit, found = bytes_with_unit(size), [n for n in names if matches(_asked(device), n)]
         except ValueError as error:
             raise UsageError(f"--fail-above {row}: {error}") from error
         if not found:
@@ -102,7 +104,7 @@ def _read_baseline(path: str | None, shares: Sequence[str]) -> tuple[Plan, float
             f"--fail-above {shares[0]} requires a plan to compare with: --baseline PLAN"
         )
     if len(shares) != 1:
-        raise UsageError("--baseline requires one --fail-above +5% (how much figures may grow)")
+        raise UsageError("--baseline requires one --fail-above +5%, how much figures may grow")
     try:
         share = float(shares[0].removeprefix("+").removesuffix("%")) / 100
     except ValueError as error:
@@ -201,7 +203,7 @@ def check_plan(plan: Plan, gates: Gates) -> list[str]:
     figures: list[tuple[str, float | None, float | None, Callable[..., str]]] = [
         *((name, known, size, _bytes) for name, known, size in _ranked_sizes(before, plan)),
         ("what a step sends", then.sent_bytes, now.sent_bytes, _bytes),
-        ("the predicted step", then.step_seconds, now.step_seconds, _seconds),
+        ("the predicted step", then.step_seconds, now.step_seconds, format_seconds),
     ]
     return over + [
         f"{name} is {shown(after)}, in the baseline {shown(known)} (more than +{share:.1%})"
@@ -234,10 +236,6 @@ def _sizes_by_kind(plan: Plan) -> dict[tuple[str, str], tuple[Sequence[str], Seq
 
 def _bytes(size: float) -> str:
     return format_bytes(int(size))
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.4g} ms"
 
 
 def check_findings(

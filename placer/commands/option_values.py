@@ -58,26 +58,6 @@ def file_name(text: str) -> str:
     return text
 
 
-def memory(text: str) -> str:
-    """Sizes with their units, by device.  Raises ``ArgumentTypeError`` for fewer bytes than 1 MiB
-    without."""
-    return _with_units(text, ", and for a limit the device: GPU={size} (every GPU), GPU:0={size}")
-
-
-def reserve(text: str) -> str:
-    """Sizes with their units, as :func:`memory`, of every accelerator."""
-    return _with_units(text, "")
-
-
-def _with_units(text: str, more: str) -> str:
-    for size in re.findall(r"(?:^|[=,+])\s*(\d+)\s*(?=[,+]|$)", text):
-        if 0 < int(size) < 2**20:
-            unit = "GiB" if int(size) < 1000 else "MiB"
-            told = f"{size} bytes? Write the unit, {size}{unit} or {size}B"
-            raise argparse.ArgumentTypeError(told + more.format(size=f"{size}{unit}"))
-    return text
-
-
 def seconds(text: str) -> float:
     """A finite time above zero.  Raises ``ArgumentTypeError`` for anything else."""
     try:
@@ -175,5 +155,10 @@ def strategy(text: str) -> str:
     try:
         return str(read_strategy(text))
     except UsageError as error:
-        message = str(error).removeprefix(f"--strategy {text}: ")
+        message = str(error).removeprefix(f"--strategy {text}: ").removeprefix("--strategy ")
         raise argparse.ArgumentTypeError(message) from error
+
+
+def micro_batches(text: str) -> str:
+    """The strategy of so many micro-batches, or of as few as fit (``auto``)."""
+    return strategy(f"micro-batches:{text if text == 'auto' else positive(text)}")

@@ -15,8 +15,9 @@ PAGE_FORMATS = (*TABLE_FORMATS, "html")
 GATES = ("fallback", "unmodelled", "unknown-shape", "offload")
 
 _GATE_HELP = {
-    "fallback": "fallback (TensorFlow moves an op)",
+    "fallback": "fallback (TensorFlow moves an op to another device)",
     "unmodelled": "unmodelled (an op type has no cost rule)",
+    "unknown-shape": "unknown-shape (the size of a tensor is unknown)",
     "offload": "offload (ops on the CPU that a GPU could run)",
 }
 
@@ -26,65 +27,71 @@ _WITHOUT_DEVICES = (
 )
 
 _TABLE = """
---tag-set TAGS        Choose the MetaGraph of a SavedModel by its tags: serve,gpu
+--tag-set TAGS        Choose the MetaGraph of a SavedModel by its tags, such as serve,gpu
 --signature NAME      Choose a signature of a SavedModel, or a function by its path or name
 --outputs A,B         Fetch these tensors or run these ops [default: the signature's outputs; for a
                       bare graph they are inferred, see placer report]
 --allow-unsafe        Load and run a file that runs Python code of its own (a Keras Lambda,
                       PyFunc), writes files, opens connections, or reads files outside its folder
---follow-links        Follow links that lead out of the model's folder (caches lay models out so)
+--follow-links        Follow links that lead out of the model's folder, as in caches of downloaded
+                      models
 --batch-size N        Set the unknown leading dimensions of inputs
 --shape NAME=32x128 * Set the shape of one input or op (repeatable); a dimension may be ? (as
                       declared) or a name: --shape ids=BxT --shape mask=BxT --dim B=8 --dim T=128
---ragged NAME=32x50 *  Set rows and mean row length of a ragged input (x50x4 for rows of rows), or
-                      rows and mean non-zeros per row of a sparse one; ?x50: as many rows as the
-                      batch
+--ragged NAME=32x50 *  Set the sizes of a ragged input to 32 rows of 50 values on average (32x50x4
+                      for rows of rows), or those of a sparse input to 32 rows of 50 non-zeros; ?x50
+                      takes the batch size as the number of rows
 --dim T=128 *         Set the size of the dimensions with this name (repeatable)
 --red-zones off       Assume TF_DISABLE_RZ_CHECK=1 where the program runs: without the guard buffers
                       of cuDNN's autotuning the first step takes less memory [default: on]
---trip-count N        Assume so many iterations of loops whose number is not in the graph
+--trip-count N        Assume N iterations for each loop whose number is not in the graph
 --costs FILE          Use measured op times (placer profile writes them)
 --model MODEL         Path to the model, if it moved since the plan was made
 
 --devices SPEC        Devices to place on: 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices
                       lists the models) [default: local, this machine's GPUs; default CPU: this
                       machine's, or unlimited for devices that this machine doesn't have]
---max-memory GPU:0=8GiB,... *  Limit the memory of devices; GPU= is every GPU, CPU= is CPU:0
---reserve 1GiB+10%    Keep this much memory free on each accelerator
---objective {transfer,step-time,throughput}  Minimize bytes sent, the time of a step, or the load of
-                      the busiest device [default: transfer]
+--max-memory GPU:0=8GiB,... *  Limit the memory of devices; GPU=8GiB limits every GPU, CPU=64GiB
+                      the host
+--reserve 1GiB+10%    Keep this much memory free on each accelerator (10%%: of its limit)
+--objective {transfer,step-time,throughput}  Minimize the bytes sent between devices (transfer), the
+                      time of a step, or the load of the busiest device (throughput) [default:
+                      transfer]
 --offload auto|never  Offload ops to the CPU when they don't fit on the GPUs, or never [default:
                       auto; never with several batch sizes or --micro-batches auto]
---pin GLOB=GPU:0 *    Pin ops to a device by name (repeatable)
---pin-type GLOB=GPU:0 *  Pin ops to a device by op type (repeatable)
+--pin GLOB=GPU:0 *    Pin ops to a device by name; * also matches / (repeatable)
+--pin-type GLOB=GPU:0 *  Pin ops to a device by op type, such as MatMul (repeatable)
 --keep-together GLOB *  Keep these ops on one device (repeatable)
 --clear-devices       Ignore the device strings in the graph
 --colocate-gradients  Put every gradient op on the device of its forward op
---keep-colocation     Treat the graph's colocation hints (_class) as required
---split-tables NAME=4,...  Split variables by rows, each part on a device of its own; auto: those
-                      that no accelerator can hold [default: never]
+--keep-colocation     Follow the colocation hints (_class) of the graph, which TensorFlow does not
+                      need
+--split-tables NAME=4,...  Split variables by rows into so many parts, each on a device of its own;
+                      auto: those that no accelerator can hold [default: never]
 --seed N              Seed of the search [default: 0]
---order {free,fit,memory}  Add control dependencies to reduce peak memory: never, only if needed to
-                      fit, or as far as possible [default: free]
+--order {free,fit,memory}  Add control dependencies to reduce peak memory: never (free), only if
+                      needed to fit (fit), or as far as possible (memory) [default: free]
 --fit MEANS           Make a training step fit before ops are offloaded: auto, or some of release
                       (gradients freed early), order (control dependencies), recompute (computed
                       again in the backward pass), swap (kept on the host meanwhile)
---max-slowdown 30%    Limit how much longer a step may take because of --fit
+--max-slowdown 30%    Accept steps that --fit makes at most this much longer [default: no limit]
 --strategy NAME       Run the batch in micro-batches[:N] (in turn), replicas[:N] (side by side, one
                       per device), pipeline[:N] (micro-batches through stages) or hybrid[:N]
-                      (replicas of several devices); placer auto --dry-run compares them
+                      (replicas that each span several devices); placer auto --dry-run compares
+                      them
 --micro-batches N|auto  Short for --strategy micro-batches:N; auto: as few as fit
 
---for {throughput,latency,memory}  Choose the most samples per second, the shortest step, or the
-                      simplest strategy that fits [default: throughput]
+--for {throughput,latency,memory}  Choose the most samples per second (throughput), the shortest
+                      step (latency), or the simplest strategy that fits (memory) [default:
+                      throughput]
 --margin 10%          Treat strategies within this share of the fastest as equally fast [default:
                       10%%]
---inexact             Also allow strategies in which batch normalization sees parts of the batch, as
-                      under MirroredStrategy: results change
+--inexact             Also allow strategies that change results: batch normalization sees parts of
+                      the batch, as under MirroredStrategy
 
---fail-above GPU:0=9GiB,... *  Fail if a device requires more than this. With --baseline, +5%% fails
-                      if memory, transfer or step time grew by more than 5%%
---baseline PLAN       Plan to compare with
+--fail-above GPU:0=9GiB,... *  Fail if a device requires more memory than this. With --baseline,
+                      +5%% fails if required memory, bytes sent or step time grew by more than 5%%
+--baseline PLAN       Plan to compare with, of the same model, batch and devices
 --fallback {soft,strict}  Let TensorFlow move ops whose device has no kernel for them, or fail with
                       exit code 8 [default: soft]
 
@@ -92,7 +99,7 @@ _TABLE = """
 --drop-unused         Leave out variables that no signature and no saved function uses
 --on-cpu-devices      Write CPU devices in place of the accelerators (GPU:0 becomes CPU:1)
 --inputs FILE         Read arrays by input name from an .npz, TFRecord or JSON lines file [default:
-                      generated]
+                      random numbers, and abc for text]
 --on-hardware         Fail if a device is absent instead of running on CPU devices
 --optimized           Leave TensorFlow's graph optimization on [default: off, to compare every op of
                       the plan]
@@ -102,10 +109,11 @@ _TABLE = """
 --record FILE         Write a copy of PLAN that lists the ops that TensorFlow moved
 --trace DIR           Read the times from a trace of TensorFlow's profiler and run nothing (a log
                       folder with plugins/profile, or an *.xplane.pb file)
---steps N             Measure so many steps [default: 20]
---threads N           Threads of one op [default: 1]
---onednn              Leave oneDNN on, which fuses some ops
---solver NAME         Solver: cp-sat, or a baseline such as heft [default: cp-sat]
+--steps N             Measure this many steps [default: 20]
+--threads N           Give each op this many threads [default: 1]
+--onednn              Leave oneDNN on, which makes one op of several
+--solver NAME         Search with this method: cp-sat, or a heuristic of placer compare such as heft
+                      (docs/glossary.md explains them) [default: cp-sat]
 --workers N           Threads of the search [default: one per core]
 --work-limit N        Limit each search by steps instead of seconds, for repeatable results (unless
                       the time limit comes first)
@@ -207,15 +215,14 @@ def add_device_options(parser: argparse.ArgumentParser, default: str | None = "l
     group = parser.add_argument_group("devices")
     alone = {} if default else {"help": _WITHOUT_DEVICES}
     add(group, "--devices", default=default, **alone)
-    add(group, "--max-memory", type=option_values.memory)
-    add(group, "--reserve", type=option_values.reserve)
+    add(group, "--max-memory", "--reserve")
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
     """Adds what is least, what a placement must respect, and how long to search."""
     group = parser.add_argument_group("placement")
     add(group, "--objective")
-    add_placement_options(group, 30.0, "the search, not of reading and predicting")
+    add_placement_options(group, 30.0, "the search; reading and predicting come on top")
 
 
 def add_placement_options(group: argparse._ActionsContainer, seconds: float, limited: str) -> None:
@@ -240,7 +247,7 @@ def add_strategy_options(parser: argparse.ArgumentParser) -> None:
         which,
         "--micro-batches",
         dest="strategy",
-        type=lambda text: option_values.strategy(f"micro-batches:{text}"),
+        type=option_values.micro_batches,
     )
 
 
@@ -257,7 +264,7 @@ def add_time_limit(group: argparse._ActionsContainer, seconds: float, what: str)
 
 def add_gate_options(parser: argparse.ArgumentParser) -> None:
     """Adds limits that end the command with exit code 7."""
-    group = parser.add_argument_group("gates (exit code 7)")
+    group = parser.add_argument_group("gates: limits that end the command with exit code 7")
     add_fail_above(group)
     add(group, "--baseline")
     add_fail_on(group)
@@ -265,9 +272,8 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
 
 def add_fail_above(parser: argparse._ActionsContainer, **settings: Any) -> None:
     """Adds ``--fail-above``."""
-    add(parser, "--fail-above", type=option_values.memory, **settings)
-    old = {"type": option_values.memory, "action": "append"}
-    add_old_name(parser, "--fail-over", "fail_above", **old)
+    add(parser, "--fail-above", **settings)
+    add_old_name(parser, "--fail-over", "fail_above", action="append")
 
 
 def add_fail_on(parser: argparse._ActionsContainer, gates: tuple[str, ...] = GATES) -> None:

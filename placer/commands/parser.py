@@ -21,7 +21,7 @@ usage: placer COMMAND [OPTIONS]
 
 Place a model
   report      Show what a model takes: parameters, peak memory, hotspots
-  place       Choose a device for every op: least copied, within memory limits
+  place       Choose a device for every op: few copies, within memory limits
   auto        Compare all strategies, build the fastest that fits, and verify it
   apply       Write the placed program
   verify      Run the placed program once and compare it with its plan
@@ -50,6 +50,7 @@ options:
 EPILOGUE = """
 MODEL is a SavedModel folder, a GraphDef or MetaGraphDef in binary or text, a Keras
 file (.keras, .h5), or a checkpoint with its .meta; also a remote path such as gs://...
+docs/glossary.md explains the words of help and results.
 
 exit codes:
   0  ok                                   5  nothing fits (proven)

@@ -20,10 +20,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "place",
-        description="Choose a device for every op so that least is copied between devices, within "
-        "their memory limits.  The summary "
-        "goes to stdout (with --format json, the plan itself), the plan to -o.  If nothing fits, "
-        "the plan explains why.",
+        description="Choose a device for every op so that few bytes are copied between devices and "
+        "every memory limit holds.  Prints a summary (with --format json the plan) and writes the "
+        "plan to -o.  If nothing fits, the plan explains why.",
     )
     options.add_device_options(parser)
     options.add_search_options(parser)
@@ -54,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
     if (arguments.output or "").lower().endswith((".html", ".htm")):
         plan = os.path.splitext(arguments.output)[0] + ".json"
         raise UsageError(
-            f"-o {arguments.output}: place writes the plan, which is JSON.  For the page: placer "
+            f"-o {arguments.output}: place writes the plan, which is JSON. For the page: placer "
             f"place {arguments.model} ... -o {plan}, then placer export {plan} --to html -o "
             f"{arguments.output}"
         )
@@ -105,7 +104,7 @@ def require_placement(plan: Plan) -> None:
         over = [row.message for row in plan.warnings if row.code == "peak_over_cap"]
         raise NoSolutionError(
             f"no placement within the memory limits was found, and none is proven impossible: in "
-            f"the best one {'; '.join(over)}; the plan lists limits that would do"
+            f"the best one {'; '.join(over)}. The result lists limits that would be enough"
         )
     if not plan.placement:
         raise NoSolutionError(

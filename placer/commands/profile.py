@@ -23,18 +23,18 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _add_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "profile",
-        description="Run the flat graph of MODEL on this machine's CPU, with generated inputs and "
-        "weights, and write how long each op took (the median of the steps).  report and place "
-        "take the file with --costs; calibrate makes a device description of it.  With --trace "
-        "nothing runs: the times come from a trace of TensorFlow's profiler, and its memory is "
-        "shown beside the predicted peak.",
+        description="Run the ops of MODEL on this machine's CPU, with random inputs and weights, "
+        "and write how long each op took (the median of the steps).  report and place take the "
+        "file with --costs; calibrate makes a device description of it.  With --trace nothing "
+        "runs: the times come from a trace of TensorFlow's profiler, and its memory is shown "
+        "beside the predicted peak.",
     )
     group = parser.add_argument_group("run")
     options.add(group, "--steps", type=option_values.positive)
     options.add(group, "--threads", type=option_values.positive)
     options.add(group, "--onednn")
     options.add_time_limit(group, 600.0, "all steps")
-    options.add(parser.add_argument_group("run elsewhere"), "--trace")
+    options.add(parser.add_argument_group("trace of a run elsewhere"), "--trace")
     options.add_output_options(parser, "Write the costs here", required=True)
     options.add_model_options(parser, costs=False)
     parser.set_defaults(run=run_profile)
@@ -43,9 +43,9 @@ def _add_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _add_calibrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "calibrate",
-        description="Fit the rates of this machine's CPU, by kind of op, to costs files of placer "
-        "profile, and write them as a cluster.toml for --devices.  The models are read again from "
-        "where they were measured.",
+        description="Estimate from costs files of placer profile how fast this machine's CPU runs "
+        "each kind of op, and write that as a cluster.toml for --devices.  The models are read "
+        "again from where they were measured.",
     )
     parser.add_argument("costs", nargs="+", metavar="COSTS", help="Costs that placer profile wrote")
     help_text = "Also measure the time that Keras adds to a step, which auto counts"

@@ -78,9 +78,9 @@ def _sweep(arguments: argparse.Namespace) -> None:
     from placer.extraction.process.child_process import start_reader_ahead
 
     if arguments.format == "html":
-        raise UsageError("--format html shows one batch size; give one, or another format")
+        raise UsageError("--format html shows one batch size: give one, or choose another format")
     if arguments.fail_above or arguments.fail_on or arguments.baseline:
-        raise UsageError("gates require one batch size: give one --batch-size, or no gate")
+        raise UsageError("--fail-above, --fail-on and --baseline require one batch size: give one")
     wanted = options.all_options(arguments)
     sizes = wanted.pop("batch_size")
     start_reader_ahead()

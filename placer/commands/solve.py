@@ -33,10 +33,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     group = parser.add_argument_group("search")
     options.add(group, "--objective", default=None, help="Replace the objective of the file")
     options.add(group, "--solver", default="cp-sat")
-    options.add(group, "--seed", type=int, default=0)
+    options.add(group, "--seed", type=option_values.count, default=0)
     options.add_time_limit(group, 30.0, "the search")
     options.add(group, "--workers", type=option_values.count, default=0)
-    options.add(group, "--work-limit", type=option_values.count)
+    options.add(group, "--work-limit", type=option_values.positive)
     options.add_output_options(parser, "Write the solution here, as JSON")
     parser.set_defaults(run=run)
 
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.format == "json":
         sys.stdout.write(to_json(content))
     else:
-        sys.stdout.write(_summary(problem, solution))
+        sys.stdout.write(_summary(problem, solution, arguments.time_limit))
     if solution.status is Status.INFEASIBLE:
         raise InfeasibleError(
             "no placement keeps the limits of the problem (proven)", solution.conflict
@@ -109,6 +109,8 @@ def read_problem(path: Path) -> PlacementProblem | RematerialisationProblem:
         check(problem)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path} is broken JSON: {error}") from error
     except KeyError as error:
         raise UsageError(f"{path} is not a placement problem: it has no {error}") from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -144,16 +146,18 @@ def cost_parts(problem: PlacementProblem, device_of: Sequence[int]) -> dict[str,
     return {"sent_bytes": sent, "messages": messages, "slower_bytes": slower}
 
 
-def _summary(problem: PlacementProblem, solution: Solution) -> str:
+def _summary(problem: PlacementProblem, solution: Solution, limit_seconds: float) -> str:
     """A few lines for a terminal."""
-    from placer.rendering.text.plan_text import CUT
+    from placer.rendering.text.plan_text import cut_note
 
     unit = "bytes" if problem.objective == "transfer" else "s"
-    ended = f"; {CUT}" if solution.is_cut else ""
+    status, note = solution.status.value, ""
+    if solution.is_cut and status != "INFEASIBLE":
+        note = f"; {cut_note(status, solution.seconds, limit_seconds)}"
     lines = [
         f"{len(problem.op_names):,} ops on {len(problem.device_names)} devices, "
         f"objective {problem.objective}",
-        f"{solution.status.value} in {solution.seconds:.1f} s{ended}",
+        f"{status} in {solution.seconds:.1f} s{note}",
     ]
     if solution.value is not None:
         bound = "none proven" if solution.lower_bound is None else f"{solution.lower_bound:,.9g}"

@@ -9,8 +9,6 @@ import logging
 import os
 import shutil
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -22,10 +20,6 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 120
 """Columns where the output is no terminal: a file or a CI log has no edge to wrap at."""
-
-
-LONG_SECONDS = 3.0
-"""Seconds after which a CI log shows what a command does."""
 
 
 MESSAGE_WIDTH = 40
@@ -184,21 +178,9 @@ def progress(message: str, arguments: argparse.Namespace) -> AbstractContextMana
         return nullcontext()
     if sys.stderr.isatty():
         return _shown_progress(message)
-    return _printed_progress(message) if os.environ.get("CI") else nullcontext()
+    from placer.rendering.progress import printed_progress
 
-
-@contextmanager
-def _printed_progress(message: str) -> Iterator[None]:
-    logger, stage = logging.getLogger("placer"), _Lines(message)
-    timer = threading.Timer(LONG_SECONDS, stage.begin)
-    timer.daemon = True
-    timer.start()
-    logger.addHandler(stage)
-    try:
-        yield
-    finally:
-        timer.cancel()
-        logger.removeHandler(stage)
+    return printed_progress(message) if os.environ.get("CI") else nullcontext()
 
 
 @contextmanager
@@ -206,11 +188,12 @@ def _shown_progress(message: str) -> Iterator[None]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    from placer.rendering.progress import Stage
     from placer.rendering.quantities import shorten
 
     columns = (SpinnerColumn(), TextColumn("{task.fields[stage]}"), TimeElapsedColumn())
     console, logger = Console(stderr=True), logging.getLogger("placer")
-    stage = _Stage(shorten(message, MESSAGE_WIDTH))
+    stage = Stage(shorten(message, MESSAGE_WIDTH))
     try:
         with Progress(*columns, console=console, transient=True) as shown:
             shown.add_task("", total=None, stage=stage)
@@ -221,38 +204,3 @@ def _shown_progress(message: str) -> Iterator[None]:
                 logger.removeHandler(stage)
     finally:
         console.show_cursor()  # an interrupt while the display starts or stops leaves it hidden
-
-
-class _Stage(logging.Handler):
-    """As text, which a display asks for at each refresh: the message, the stage that was logged
-    last, and what is left of its time if its record has ``limit_seconds``."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(logging.INFO)
-        self.message, self.stage, self.ends = message, "", 0.0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        limit = getattr(record, "limit_seconds", None)
-        self.stage = record.getMessage()
-        self.ends = time.monotonic() + limit if limit else 0.0
-
-    def __str__(self) -> str:
-        left = max(0.0, self.ends - time.monotonic())
-        countdown = f", at most {left:.0f} s left" if self.ends else ""
-        return f"{self.message}: {self.stage}{countdown}" if self.stage else self.message
-
-
-class _Lines(_Stage):
-    """Prints the stage when it begins, and every later one as a line of its own."""
-
-    has_begun = False
-
-    def begin(self) -> None:
-        """Prints from now on."""
-        self.has_begun = True
-        sys.stderr.write(f"{self}\n")
-
-    def emit(self, record: logging.LogRecord) -> None:
-        super().emit(record)
-        if self.has_begun:
-            sys.stderr.write(f"{self}\n")

@@ -14,11 +14,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "verify",
-        description="Run MODEL once and compare, op by op, the device asked for with the one "
-        "that ran it, the predicted transfers with those TensorFlow made, and the outputs with "
-        "the unplaced program's.  Where this machine lacks the plan's devices, the program runs on "
-        "CPU devices.  With --memory the placed program is also loaded and run ten steps on "
-        "simulated GPUs with the plan's memory limits.",
+        description="Run MODEL once and compare the device that ran each op with the one that "
+        "the plan gives it, the transfers with the predicted ones, and the outputs with those of "
+        "the program without a placement.  Where this machine lacks the plan's devices, the "
+        "program runs on CPU devices.  With --memory the placed program is also loaded and run "
+        "for ten steps on simulated GPUs with the plan's memory limits.",
     )
     parser.add_argument("model", metavar="MODEL", help="Placed model, or with PLAN any model")
     parser.add_argument("plan", metavar="PLAN", nargs="?", help="Plan that placer place wrote")

@@ -192,8 +192,8 @@ def _require_fitting_shapes(
     for name, reason in found.refused.items():
         if name not in before.refused and not contexts[name].branches:
             raise ShapeError(
-                f"the bound shapes do not fit the model: {reason}; bound: "
-                f"{', '.join(binding.bound)}"
+                f"the shapes that were given do not fit the model: {reason} (given: "
+                f"{', '.join(binding.bound)})"
             )
 
 

@@ -133,17 +133,16 @@ def _within_caps(solution: Solution) -> Solution:
 def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator[Warning_]:
     """Warnings if nothing could be recomputed, or if the nearest step is still over the caps."""
     if not find_roles(workload.graph).gradients and "recompute" in workload.wanted.fit_means:
-        message = (
-            "the graph computes no gradients, so that nothing waits for a backward pass: there is "
-            "nothing to recompute (--fit recompute)"
-        )
+        message = "the graph computes no gradients, so --fit recompute has nothing to recompute"
         yield "nothing_to_recompute", message, ()
     if fitted is None or fitted.step.fits:
         return
     over = ", ".join(f"{n} by {format_bytes(size)}" for n, size in fitted.step.over_bytes.items())
     limit = workload.wanted.most_slowdown
     within = "" if limit is None else f" within {limit:.0%} more time"
-    message = f"--fit {workload.wanted.fit} is not enough{within}: the nearest step is over {over}"
+    message = (
+        f"--fit {workload.wanted.fit} is not enough{within}: the best step exceeds limits: {over}"
+    )
     floors = {
         name: floor
         for name, floor in fitted.step.floors.items()

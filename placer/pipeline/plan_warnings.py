@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_seconds
 from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from cost_models.tensor_size import tensor_bytes
 from placer.extraction.extraction import Extraction
@@ -83,7 +83,7 @@ def hint_warnings(graph: OpGraph, placement: Mapping[str, str]) -> Iterator[Warn
     count = f"{len(apart):,} of {len(graph.colocation_hints):,}"
     message = (
         f"ignored {count} colocation hints (_class), which tie {len(tied):,} ops on {len(devices)} "
-        "devices. Use --keep-colocation to follow them (not tried), as plan.device_function must"
+        "devices. Use --keep-colocation to follow them (not tried)"
     )
     yield "colocation_hints", message, tuple(tied)
 
@@ -112,7 +112,7 @@ def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
             f"{why if found.allocator else 'ops that run at once'}, "
             f"{format_bytes(found.need.high_bytes - device.usable_bytes)} more than its limit of "
             f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out of "
-            f"memory. To leave more, lower --max-memory or raise --reserve"
+            f"memory. To leave more room, lower --max-memory or raise --reserve"
         )
         parts = found.parts
         if parts and max(parts.loading_bytes, parts.later_steps_bytes) <= device.usable_bytes:
@@ -190,10 +190,10 @@ def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator
     away = cost(problem, first) - slower_bytes(problem, first)
     message = (
         f"everything is on {cluster.host.name}: {others[0].name} would compute "
-        f"{slower / speed * 1e3:,.3g} ms faster, "
+        f"{format_seconds(slower / speed)} faster, "
     )
     if away > slower:
-        message += f"but copying its inputs would take {away / speed * 1e3:,.3g} ms"
+        message += f"but copying its inputs would take {format_seconds(away / speed)}"
         room = sum(problem.capacity_bytes[device] for device in problem.beside_host)
         if most_held_bytes(problem) <= room:
             message += ". To use it all the same: --offload never"
@@ -218,8 +218,8 @@ def _assumptions(cluster: Cluster, predicted: PredictedPlacement | None) -> Iter
         link = ASSUMED_NETWORK_LINK
         message = (
             f"the network between the machines is assumed to have {link.bandwidth / 1e9:g} GB/s "
-            f"and {link.latency * 1e6:g} us, as between {pairs[0][0]} and {pairs[0][1]}. To set "
-            "it, add [network_link] to the cluster file"
+            f"and {format_seconds(link.latency)}, as between {pairs[0][0]} and {pairs[0][1]}. To "
+            "set it, add [network_link] to the cluster file"
         )
         yield "assumed_network", message, ()
 
@@ -262,7 +262,7 @@ def left_over_warnings(extraction: Extraction) -> Iterator[Warning_]:
     if not rows:
         return
     size = summed_bytes(extraction.left_over, extraction.graph)
-    cost = "bytes that are not known" if size is None else format_bytes(size)
+    cost = "an unknown number of bytes" if size is None else format_bytes(size)
     kinds = ", ".join(f"{row.count:,} {LEFT_OVER_WORDS[row.reason]}" for row in rows)
     taken = ", ".join(key for key, _ in extraction.outputs[:_EXAMPLES]) or "none"
     more = len(extraction.outputs) - _EXAMPLES

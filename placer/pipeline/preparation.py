@@ -57,7 +57,7 @@ def decide_splits(source: Any, devices: Devices, wanted: Options) -> Options:
     for factor in _FACTORS:
         counts = {name: max(2, factor * math.ceil(size / part)) for name, size in sizes.items()}
         asked = replace(wanted, split_tables=format_splits(counts))
-        _LOG.info("trying %s", asked.split_tables)
+        _LOG.info("trying to split tables: %s", asked.split_tables)
         seconds = wanted.time_limit / len(_FACTORS)
         trial = replace(asked, time_limit=seconds, fit="", max_slowdown=None)  # the step as it is
         try:
@@ -158,7 +158,7 @@ def _place_replica(
     """
     group = replica_groups(asked, cluster)[0]
     if wanted.batch_size is None:
-        raise UsageError(f"--strategy {asked} divides the batch: say how large it is: --batch-size")
+        raise UsageError(f"--strategy {asked} divides the batch: give its size with --batch-size")
     part = replace(wanted, strategy=None, batch_size=-(-wanted.batch_size // (asked.parts or 1)))
     alone = group_alone(cluster, group)
     plan = place_workload(read_workload(source, alone, part, needs_shapes=True))

@@ -148,7 +148,7 @@ class Plan(Page):
                 f"the plan does not follow {self.hints_apart:,} colocation hints (_class) of the "
                 "graph, which TensorFlow puts over any device function: build the graph without "
                 "one and place it with placer.apply(graph, plan), or make a plan with "
-                "keep_colocation=True (--keep-colocation)"
+                "--keep-colocation"
             )
         function: Callable[[Any], str] = interactive().device_function(self, missing=missing)
         return function

@@ -189,21 +189,19 @@ class Options:
 
     def _check_fit(self) -> None:
         unknown = [means for means in self.fit_means if means not in FIT_MEANS]
-        if unknown:
+        if unknown or (self.fit and not self.fit_means):
             raise UsageError(
-                f"fit has {unknown[0]!r}; give some of {', '.join(FIT_MEANS)} with commas between "
-                "them, or auto"
+                f"--fit must be auto, or some of {','.join(FIT_MEANS)}, got "
+                f"{unknown[0] if unknown else self.fit!r}"
             )
-        if self.fit and not self.fit_means:
-            raise UsageError(f"fit is {self.fit!r}; give some of {', '.join(FIT_MEANS)}, or auto")
         if self.most_slowdown is not None and not self.fit:
-            raise UsageError("max_slowdown (--max-slowdown) requires fit (--fit)")
+            raise UsageError("--max-slowdown requires --fit")
         if self.fit and self.strategy:
             raise UsageError(
-                "fit (--fit) rewrites a whole step, strategy (--strategy) divides it: leave out one"
+                "--fit rewrites a whole step and --strategy divides it: leave out one of them"
             )
         if self.fit and self.order != "free":
-            raise UsageError("fit (--fit) chooses an order itself: leave out order (--order)")
+            raise UsageError("--fit chooses an order itself: leave out --order")
 
 
 def read_splits(given: object) -> dict[str, int] | str:
@@ -257,7 +255,7 @@ def read_share(given: float | str | None) -> float | None:
     except ValueError:
         share = -1.0
     if not 0 <= share < math.inf:
-        raise UsageError(f"max_slowdown is {given!r}; give a share from zero on, such as 30%")
+        raise UsageError(f"--max-slowdown must be a share such as 30%, got {given!r}")
     return share
 
 

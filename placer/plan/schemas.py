@@ -27,10 +27,12 @@ def read_kept(path: str | os.PathLike[str], what: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        reason = error.strerror or error
+        reason = "it is a folder" if os.path.isdir(path) else error.strerror or error
         raise UsageError(f"cannot read the {what} {os.fspath(path)}: {reason}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"cannot read the {what} {os.fspath(path)}: no text, {error}") from error
+        raise UsageError(
+            f"cannot read the {what} {os.fspath(path)}: it is not text: {error}"
+        ) from error
 
 
 def require_fit(data: object, name: str, version: str, source: str) -> None:

@@ -44,10 +44,11 @@ def pinned_devices(
                 op for op in graph.ops.values() if fnmatchcase(key(op), glob) or op.name in handles
             ]
             if not matched:
+                what = "op or variable name" if flag == "--pin" else "op type"
+                first = ", ".join(dict.fromkeys(key(op) for op in islice(graph.ops.values(), 5)))
                 raise UsageError(
-                    f"{pin}: no op of the {len(graph.ops):,} in the graph matches "
-                    f"{glob!r} (* also matches slashes), nor does a variable; its first ops are "
-                    f"{', '.join(dict.fromkeys(key(op) for op in islice(graph.ops.values(), 5)))}"
+                    f"{pin}: no {what} in the graph of {len(graph.ops):,} ops matches {glob!r} "
+                    f"(* also matches /); the first are {first}"
                 )
             is_accelerator = any(d.name == target and d.type != "CPU" for d in cluster.devices)
             unable = {

@@ -15,7 +15,7 @@ import math
 from dataclasses import replace
 from typing import Any, Unpack
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_seconds
 from cost_models.clusters import Devices
 from cost_models.device_names import LOCAL
 from placer.errors import PlacerError, UsageError
@@ -78,9 +78,9 @@ def auto(
     :class:`UsageError` for a wrong request, and what ``place`` raises.
     """
     if for_ not in AIMS:
-        raise UsageError(f"auto for {for_!r}: there are {', '.join(AIMS)}")
+        raise UsageError(f"for_ must be one of {', '.join(AIMS)}, got {for_!r}")
     if not isinstance(margin, int | float) or not 0 <= margin < 1:
-        raise UsageError(f"the margin is {margin!r}; give a share from 0 to below 1, such as 0.1")
+        raise UsageError(f"margin must be a share from 0 to below 1 such as 0.1, got {margin!r}")
     wanted = read_options({"time_limit": SEARCH_SECONDS, **options})
     warm_up(TRANSFER, STEP_TIME)  # once per user, while the program is read
     with one_reading_process(), one_search_process():
@@ -188,7 +188,8 @@ class Choice:
                 return replace(
                     row,
                     note=f"not tried: it has about {ops:,} ops, which take long to build, and is "
-                    f"at most {gain:.2f} times as fast as {1e3 * best:.3g} ms (margin 0 tries it)",
+                    f"at most {gain:.2f} times as fast as {format_seconds(best)}; margin 0 tries "
+                    "it",
                 )
         return row
 
@@ -253,7 +254,7 @@ def _first_line(error: Exception) -> str:
 def _no_faster(best: float, least: float, limit: str) -> str:
     """Why a way is not built."""
     clearly = "clearly " if least < best else ""
-    return f"cannot be {clearly}faster than {1e3 * best:.3g} ms: {limit}"
+    return f"cannot be {clearly}faster than {format_seconds(best)}: {limit}"
 
 
 def _overruns(row: AutoRow) -> str:

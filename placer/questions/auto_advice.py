@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cost_models.byte_sizes import format_bytes, spell_bytes
+from cost_models.byte_sizes import format_bytes, format_seconds, spell_bytes
 from cost_models.devices import Cluster, DeviceProperties, Link
 from placer.errors import PlacerError
 from placer.questions.auto_result import AutoRow, seconds_of
@@ -55,7 +55,7 @@ class Advice:
         less = "replicas do not help a batch of 1; " if self.program.size == 1 else ""
         yield (
             f"{less}one process per accelerator: {count * size / took:,.0f} samples/s in total "
-            f"({count * size / took / here:.2f} times as many), {1e3 * took:.3g} ms per batch, "
+            f"({count * size / took / here:.2f} times as many), {format_seconds(took)} per batch, "
             f"{count} copies of the model in host memory"
         )
 
@@ -84,9 +84,9 @@ class Advice:
                 )
                 yield f"{needs}: {row.name}{gain}, --max-memory {caps}"
             elif not row.is_exact and self.choice.exact:
-                yield f"exact=False (--inexact): {row.name}{gain}"
+                yield f"--inexact: {row.name}{gain}"
         if chosen is None and self.program.wanted.offload == "never":
-            yield "the host's memory, offload='auto' (--offload auto)"
+            yield "the host's memory, --offload auto"
         if chosen is None and any(r.name == AS_IT_IS and r.over_bytes for r in self.choice.rows):
             with suppress(PlacerError):  # a batch of fixed size has no smaller one
                 yield from self._smaller_batch()

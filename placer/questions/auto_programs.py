@@ -270,7 +270,7 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
     common: dict[str, Any] = {"devices": devices, "wanted": wanted}
     if not _is_keras(source):
         if data is not None:
-            raise UsageError("data is a batch of a Keras model; bind others with batch_size")
+            raise UsageError("data is for Keras models; for this program give batch_size or shapes")
         return AutoProgram(source=source, **common)
     if wanted.batch_size is None:
         raise UsageError("auto requires the batch size of the model: give batch_size")

@@ -169,10 +169,11 @@ def _step(measured: MeasuredCosts) -> MeasuredStep:
     model = measured.model
     path = model.get("path")
     if not path:
-        raise UsageError("a costs file without a model cannot be fitted to: it names no path")
+        raise UsageError("a costs file does not name its model: make it again with placer profile")
     if "://" in path:
         raise UsageError(
-            f"{path} is on another machine: calibrate fetches no model that a file names"
+            f"{path} is on another machine, and calibrate downloads no model: copy it here and "
+            "profile the copy"
         )
     found = extract(
         path,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_seconds
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.graph.passes.roles import UNUSED
@@ -260,7 +260,7 @@ def _instead(moves: Sequence[Move]) -> str:
         elif (more := move.sent_bytes or 0) > 0:
             told.append(f"on {move.device} a step would send {format_bytes(more)} more")
         elif (longer := move.step_seconds or 0.0) > 0:
-            told.append(f"on {move.device} a step would take {1e3 * longer:.3g} ms longer")
+            told.append(f"on {move.device} a step would take {format_seconds(longer)} longer")
         else:
             told.append(
                 f"moved to {move.device} it alone would cost no more; no better placement was found"

@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
+from cost_models.byte_sizes import format_seconds
 from cost_models.clusters import Devices
 from placer.errors import UsageError
 from placer.graph.control_edges import add_control_edges
@@ -41,7 +42,7 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
             f"the model of the plan is on another machine: name it with --model {source}"
         )
     if source == plan.model["path"] and "://" not in source and not os.path.exists(source):
-        raise UsageError(f"the model of the plan is not at {source}: name it with --model MODEL")
+        raise UsageError(f"the model of the plan is not at {source}: name it with --model")
     for name in (devices, plan.request.get("costs") if "costs" not in changes else None):
         if isinstance(name, str) and os.path.exists(name) and not os.path.isfile(name):
             raise UsageError(f"the plan names {name}, which is not a file: make the plan again")
@@ -104,7 +105,7 @@ def _differences(plan: Plan, metrics: Metrics) -> list[PlanWarning]:
     if abs(now - was) <= _TOLERANCE * was and not peaks:
         return []
     message = (
-        f"predicted again, the step takes {now:.6g} s (in the plan: {was:.6g} s)"
+        f"predicted again, the step takes {format_seconds(now)}, in the plan {format_seconds(was)}"
         + (f" and peaks differ on {', '.join(peaks)}" if peaks else "")
         + ": the plan was made with other costs, devices or another version; figures are the "
         "plan's, pictures are predicted now"

@@ -1,13 +1,13 @@
-"""Numbers as people read them; bytes are written by ``cost_models.byte_sizes``."""
+"""Numbers as people read them; ``cost_models.byte_sizes`` writes bytes and times."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, rounded, three_digits
+from cost_models.byte_sizes import format_seconds as format_seconds
 
 _CALLS = re.compile(r"^((Stateful)?PartitionedCall(_\d+)?/)+")
-_SECONDS_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def format_flops(flops: float | None) -> str:
@@ -24,16 +24,6 @@ def format_rate(per_second: float, unit: str) -> str:
     while scaled >= 999.5 and prefix != "E":
         scaled, prefix = scaled / 1000, next(prefixes)
     return f"{three_digits(scaled)} {prefix}{unit}"
-
-
-def format_seconds(seconds: float | None) -> str:
-    """``"61.2 ms"``: a duration, ``"unknown"`` for ``None``."""
-    if seconds is None:
-        return "unknown"
-    for size, unit in _SECONDS_UNITS:
-        if seconds >= 0.9995 * size:
-            return f"{three_digits(seconds / size)} {unit}"
-    return f"{three_digits(seconds / 1e-6)} µs" if seconds else "0 s"
 
 
 def format_count(count: int, noun: str, plural: str = "") -> str:

@@ -118,8 +118,8 @@ def read_strategy(text: str) -> StrategyRequest:
         )
     if kind not in KINDS or not (automatic or (count.isdecimal() and int(count) > 0)):
         raise UsageError(
-            f"strategy {text!r} is none: it can be micro-batches, replicas, pipeline or hybrid, "
-            "with :N for N parts of the batch (micro-batches:auto: as few as fit)"
+            f"--strategy must be micro-batches, replicas, pipeline or hybrid, with :N for N parts "
+            f"of the batch (micro-batches:auto for as few as fit), got {text!r}"
         )
     return StrategyRequest(kind=kind, parts=None if automatic else int(count))
 

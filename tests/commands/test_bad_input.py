@@ -117,8 +117,8 @@ def test_a_pipe_is_no_model(folder, capsys):
         (["versions"], 3, "there is one in '1'"),
         (["good.pbtxt", "--outputs", "b"], 3, "there is no output or op 'b'"),
         (["good.pbtxt", "--outputs", "a:7"], 3, "there is no output 'a:7': 'a' has 1"),
-        (["good.pbtxt", "--signature", "f"], 2, "--signature f chooses in a SavedModel"),
-        (["good.pbtxt", "--tag-set", "train"], 2, "--tag-set train chooses in a SavedModel"),
+        (["good.pbtxt", "--signature", "f"], 2, "--signature f is for SavedModels"),
+        (["good.pbtxt", "--tag-set", "train"], 2, "--tag-set train is for SavedModels"),
         (["good.pbtxt", "--shape", "b:3"], 2, "--shape names 'b', which is neither an input nor"),
         (["good.pbtxt", "--shape", "x:3x2"], 2, "[3,2] for 'x', which is declared as [2,2]"),
     ],
@@ -134,7 +134,7 @@ def test_a_wrong_choice_says_what_exists(folder, capsys, argv, code, told):
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (["--pin", "z*=GPU:0"], "no op of the 5 in the graph matches 'z*'"),
+        (["--pin", "z*=GPU:0"], "name in the graph of 5 ops matches 'z*'"),
         (["--pin", "a=GPU:7"], "there is no device GPU:7 among GPU:0, GPU:1, CPU:0"),
         (["--pin", "a=banana"], "'banana' is not a device name; write GPU:0"),
         (["--pin", "upper=GPU:0"], "TensorFlow has no GPU kernel for StringUpper on string"),

@@ -70,7 +70,7 @@ def test_the_report_without_a_batch_size_lists_what_is_unknown(saved_model, caps
 @pytest.mark.parametrize(
     ("batch", "warnings", "told"),
     [
-        (None, (), "Set the batch with --batch-size N, or the shape of an input"),
+        (None, (), "Set the batch with batch_size=N, or the shape of an input"),
         (4, (), ". Set the shape of an input (ids)"),
         (4, (("no_inference", "its process was ended by signal 9", ()),), "ended by signal 9"),
     ],

@@ -158,7 +158,7 @@ def test_an_error_does_not_speak_to_the_terminal(pipeline, capsys):
         (["report", "model", "--max-memory", "GPU:0=1GiB"], "--max-memory requires --devices"),
         (["report", "model", "--fail-on", "fallback"], "--fail-on fallback requires --devices"),
         (["place", "m", "--devices", "2xT4", "--fail-above", "GPU:2=1GiB"], "GPU:0, GPU:1, CPU:0"),
-        (["place", "m", "--devices", "2xT4", "--fail-above", "GPU:0"], "write GPU:0=9GiB"),
+        (["place", "m", "--devices", "2xT4", "--fail-above", "GPU:0"], "its limit, GPU:0=9GiB"),
         (["place", "m", "--devices", "2xNope", "--fail-above", "GPU:0=1GiB"], "unknown device"),
     ],
 )
@@ -450,18 +450,9 @@ def test_every_command_helps(command, capsys):
         ("compare --help-me", "there is no option --help-me; did you mean --help?"),
         ("place m --devices T4 --objective latenc", "must be one of transfer, step-time"),
         ("place m x --devices T4", "there is one argument too many: 'x'"),
-        (
-            "place m --devices T4 --max-memory GPU:0=8",
-            "8 bytes? Write the unit, 8GiB or 8B",
-        ),
-        (
-            "place m --devices T4 --reserve 8+10%",
-            "8 bytes? Write the unit, 8GiB or 8B",
-        ),
-        (
-            "place m --devices T4 --fail-above GPU=8",
-            "8 bytes? Write the unit, 8GiB or 8B, and for a limit the ",
-        ),
+        ("place m --devices T4 --max-memory GPU:0=8", "8 bytes? Write the unit: 8GiB, or 8B"),
+        ("place m --devices T4 --reserve 8+10%", "8 bytes? Write the unit: 8GiB, or 8B"),
+        ("place m --devices T4 --fail-above GPU=8", "8 bytes? Write the unit: 8GiB, or 8B"),
         ("place m --devices T4 --seed -1", "must be an integer from zero on, got '-1'"),
     ],
 )

@@ -126,7 +126,7 @@ def test_a_sweep_wants_no_gates(saved_model, capsys):
     """Gates are for one batch size."""
     argv = ["report", str(saved_model), "--batch-size", "1,8", "--fail-on", "unmodelled"]
     assert main(argv) == 2
-    assert "gates require one batch size" in capsys.readouterr().err
+    assert "--baseline require one batch size" in capsys.readouterr().err
     assert main(["report", str(saved_model), "--batch-size", "1,0"]) == 2
 
 

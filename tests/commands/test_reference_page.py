@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import fields
 from pathlib import Path
 
 from commands import reference_page
 
 import placer
+from cost_models.card_memory import CardMemory
+from placer.simulation.cards import SimulatedGpu
+from placer.simulation.records import GpuRecord, Held, Moment, ProcessRecord
+from placer.simulation.runs import SimulatedRun
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = {"message", "text", "str(error)", "self.damage"}
@@ -25,6 +30,16 @@ def test_the_python_interface_has_every_name():
     """What ``import placer`` offers is in the page that is made of docstrings."""
     page = (ROOT / "docs" / "api.md").read_text()
     assert set(re.findall(r"auto(?:function|class):: placer\.(\w+)", page)) == {*placer._HOMES}
+
+
+def test_the_page_of_simulate_has_every_field_of_its_json():
+    """Those of all records, and no other."""
+    kinds = (SimulatedRun, SimulatedGpu, CardMemory, ProcessRecord, GpuRecord, Moment, Held)
+    names = {item.name for kind in kinds for item in fields(kind)} | {"schema"}
+    names |= {name for kind in kinds for name in getattr(kind, "IN_JSON", ())}
+    page = (ROOT / "docs" / "simulate.md").read_text()
+    table = page.partition("| field |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(?:\w+\[\]\.)*(\w+)(?:\[\])?`", table)) == names
 
 
 def test_the_page_of_warnings_has_every_code():

@@ -66,7 +66,7 @@ def test_a_baseline_answers_under_its_name(problem_file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is not a placement problem"),
+        ("{", "is broken JSON"),
         ("[" * 100_000, "is not a placement problem"),
         (f'{{"schema": "placer.rematerialisation/1", "a": {"[" * 100_000}', "is not a placement"),
         ('{"schema": "placer.plan/1"}', "not a placer.problem/1 document"),

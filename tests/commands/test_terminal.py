@@ -10,7 +10,8 @@ from argparse import Namespace
 
 import pytest
 
-from placer.commands.terminal import PIPE_WIDTH, _Lines, logs, progress, style
+from placer.commands.terminal import PIPE_WIDTH, logs, progress, style
+from placer.rendering.progress import Lines, with_progress
 
 
 class Terminal(io.StringIO):
@@ -75,20 +76,44 @@ def test_progress_shows_the_stage_and_what_is_left_of_its_time(monkeypatch, caps
 
 
 def test_a_job_of_ci_gets_a_line_for_each_stage(monkeypatch, capsys):
-    """From some seconds on, which are none here; a command that ends sooner prints nothing."""
+    """Every few seconds, if it is another one; a command that ends sooner prints nothing."""
     monkeypatch.setenv("CI", "true")
-    stage = _Lines("placing model")
+    stage = Lines("placing model")
     record = logging.makeLogRecord({"msg": "reading", "levelno": logging.INFO})
     stage.emit(record)
     assert capsys.readouterr().err == ""
-    stage.begin()
-    stage.emit(logging.makeLogRecord({"msg": "searching", "limit_seconds": 1e9}))
+    stage.show()
+    stage.emit(
+        logging.makeLogRecord({"msg": "searching", "levelno": logging.INFO, "limit_seconds": 1e9})
+    )
+    stage.show()
+    stage.show()
     first, second = capsys.readouterr().err.splitlines()
     assert first == "placing model: reading"
     assert second.startswith("placing model: searching, at most ")
     with progress("placing model", Namespace(quiet=False)):
         pass
     assert capsys.readouterr().err == ""
+
+
+def test_a_long_call_from_python_says_what_it_does_and_keeps_the_logs(monkeypatch, caplog):
+    """On a terminal, every few seconds; warnings go where they go without it."""
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.setattr("placer.rendering.progress.LONG_SECONDS", 0.01)
+    told, logger = sys.stderr, logging.getLogger("placer.somewhere")
+    logging.getLogger("placer").setLevel(logging.NOTSET)  # commands of other tests change it
+
+    def place(size: int) -> int:
+        logger.info("searching")
+        logger.warning("small")
+        for _ in range(1000):
+            if "placer.place: searching" in told.getvalue():
+                return size
+            time.sleep(0.01)
+        return 0
+
+    assert with_progress(place, "placer.place")(7) == 7
+    assert caplog.messages == ["small"]
 
 
 def test_a_long_path_leaves_room_for_the_stage(monkeypatch):

@@ -120,7 +120,7 @@ def test_the_reserve_is_per_accelerator_and_nothing_by_default():
 @pytest.mark.parametrize(
     ("spec", "caps", "reserve", "said"),
     [
-        ("2xA100-40BG", None, None, r"unknown device 'A100-40BG'; did you mean A100-40GB.*T4"),
+        ("2xA100-40BG", None, None, r"unknown device 'A100-40BG'; did you mean A100-40GB"),
         ("GPU:0", None, None, r"GPU:0 has no memory size"),
         ("GPU:0GiB", None, None, r"more than zero"),
         ("GPU:8G", None, None, r"two ways"),
@@ -264,7 +264,7 @@ def test_a_network_is_not_taken_for_a_bus(tmp_path, tables, inside, between):
             '[[device]]\nname = "GPU:0"\npeak_flops_fp16 = "fast"',
             r"peak_flops_fp16 must be",
         ),
-        ('[[device]]\nname = "CPU:0"\npeak_flops_fp16 = 9e12', r"a rate of GPUs, no CPU has one"),
+        ('[[device]]\nname = "CPU:0"\npeak_flops_fp16 = 9e12', r"is for GPUs, and this is a CPU"),
         ('[[device]]\nname = "GPU:0"\nmemory = 1\npeak_flops = inf', r"above zero, got inf"),
         ('[[device]]\nname = "GPU:0"\nmemory = 1\npeak_flops = nan', r"above zero, got nan"),
         ('[[device]]\nname = "GPU:0"\nmemory = 1\n[default_link]\nbandwidth = inf', "above zero"),
@@ -285,7 +285,7 @@ def test_a_network_is_not_taken_for_a_bus(tmp_path, tables, inside, between):
         ),
         (
             '[[device]]\nname = "GPU:0"\nany_ops = true',
-            r"toml:1: device 'GPU:0': any_ops = true is",
+            r"toml:1: device 'GPU:0': any_ops is true or",
         ),
         ('[[device]]\nname = "CPU:0"\n[default_link]\nbandwidth = "fast"', r"12GB/s or 10Gbit/s"),
         (
@@ -377,7 +377,7 @@ def test_every_machine_can_be_named():
 
 @pytest.mark.parametrize("spec", ["2xDGX-A100-40GB", "DGX-A100-40GB:8GiB"])
 def test_a_machine_has_no_count_and_no_memory(spec):
-    with pytest.raises(ValueError, match="is one machine"):
+    with pytest.raises(ValueError, match="names a whole machine"):
         parse_cluster(spec)
 
 

@@ -121,7 +121,7 @@ def test_device_strings_of_every_kind():
     tpu = analyse(
         node("x", "Placeholder", more=FED) + node("y", "Neg", "x", device="/device:TPU:0")
     )
-    with pytest.raises(UsageError, match=r"asks for device '/device:TPU:0'.*--clear-devices"):
+    with pytest.raises(UsageError, match=r"asks for device '/device:TPU:0'.*clear_devices=True"):
         devices_of(tpu)
     assert devices_of(tpu, clear_devices=True)[0]["y"] == ("GPU:0", "GPU:1")
 

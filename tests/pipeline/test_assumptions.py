@@ -91,4 +91,4 @@ def test_a_network_that_nobody_described_is_said_to_be_assumed(tmp_path, table, 
     path.write_text("".join(rows) + table)
     found = codes(place(decoder(), path, time_limit=20))
     assert ("assumed_network" in found) == assumed
-    assert not assumed or "assumed to have 1 GB/s and 150 us" in found["assumed_network"]
+    assert not assumed or "assumed to have 1 GB/s and 150 µs" in found["assumed_network"]

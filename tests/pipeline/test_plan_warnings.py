@@ -92,7 +92,7 @@ def test_the_warning_says_what_hints_tie():
     assert code == "colocation_hints"
     assert message == (
         "ignored 1 of 2 colocation hints (_class), which tie 2 ops on 2 devices. Use "
-        "--keep-colocation to follow them (not tried), as plan.device_function must"
+        "--keep-colocation to follow them (not tried)"
     )
     assert ops == ("a", "f")
     assert not list(hint_warnings(graph, dict.fromkeys("abcdf", "GPU:0")))

@@ -41,7 +41,7 @@ def test_save_does_not_overwrite_and_load_reads_back(tmp_path):
     """An existing plan is replaced only with force, and nothing else is left in the folder."""
     path = tmp_path / "plan.json"
     small_plan().save(path)
-    with pytest.raises(UsageError, match=r"plan\.json exists already.*--force"):
+    with pytest.raises(UsageError, match=r"plan\.json exists already.*force=True"):
         infeasible_plan().save(path)
     assert Plan.load(path) == small_plan()
     infeasible_plan().save(path, force=True)

@@ -139,10 +139,10 @@ def test_every_op_is_in_exactly_one_group():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pins": {"nothing*": "GPU:0"}}, "no op of the 2 in the graph matches"),
+        ({"pins": {"nothing*": "GPU:0"}}, "no op or variable name in the graph of 2 ops matches"),
         ({"pins": {"a": "GPU:7"}}, "no device GPU:7 among"),
         ({"pins": {"a": "gpu zero"}}, "gpu zero"),
-        ({"keep_together": ("tower*",)}, "--keep-together tower"),
+        ({"keep_together": ("tower*",)}, "keep_together=\\('tower"),
     ],
 )
 def test_a_wrong_request_says_what_was_found(options, message):
@@ -153,7 +153,7 @@ def test_a_wrong_request_says_what_was_found(options, message):
 
 def test_a_device_string_that_matches_no_device_is_a_usage_error():
     """The next step is named."""
-    with pytest.raises(UsageError, match="--clear-devices"):
+    with pytest.raises(UsageError, match="clear_devices=True"):
         constrain(draw("a -> b", devices={"b": "/job:worker/task:3/gpu:0"}))
 
 

@@ -86,7 +86,7 @@ def test_a_plan_of_another_model_is_refused(plan):
 
 def test_a_live_plan_needs_its_model(plan):
     """A plan of a live function has no path to open."""
-    with pytest.raises(UsageError, match="--model"):
+    with pytest.raises(UsageError, match="source"):
         explain_plan(plan)
 
 
@@ -124,7 +124,7 @@ def test_a_hint_that_was_left_out_is_told(tmp_path):
     told = {name: explain_op(apart, name) for name in ("first", "second", "third")}
     left_out = {name: found.hints_left_out for name, found in told.items()}
     assert left_out == {"first": ("second",), "second": ("first",), "third": ()}
-    line = "left out  the colocation hint (_class) that ties it to first elsewhere; --keep-"
+    line = "left out  the colocation hint (_class) that ties it to first elsewhere; keep_"
     assert line in told["second"].summary(width=120)
     assert "_class" not in told["third"].summary(width=120)
     assert not explain_op(place(path, "2xGPU:1GiB"), "second").hints_left_out

@@ -194,8 +194,9 @@ class BoundModel:
         if key not in self._known:
             if step == "train_step" != self.step.name:
                 _LOG.warning(
-                    "the plan was not made for a training step: ops run beside what they read, and "
-                    "memory differs from the plan. Call auto after model.compile"
+                    "the plan was not made for a training step: its ops run on the devices of what "
+                    "they read, and take memory that the plan does not count. For a plan of the "
+                    "training step call placer.auto after model.compile"
                 )
             self._known[key] = self._place(step, specs, data, is_planned=is_planned)
             self.functions[step] = self._known[key]
@@ -211,8 +212,8 @@ class BoundModel:
         if most is not None and size > max(most, self._largest_batch):
             self._largest_batch = size
             _LOG.warning(
-                "a batch of %d examples: the plan was made for %d, and its peaks are of so many; "
-                "place the step with batch_size=%d to know whether it fits",
+                "this batch has %d examples, and the plan was made for %d: it may not fit. To "
+                "know, place the step with batch_size=%d",
                 size,
                 most,
                 size,
@@ -280,8 +281,8 @@ class BoundModel:
         if self.plan.control_edges or self.plan.rewriting:
             return False  # what keeps memory low is about the planned ops
         _LOG.warning(
-            "the batches are not quite those that the plan was made for: %d of %d ops are not in "
-            "it, and run beside what they read",
+            "%d of %d ops are not in the plan, as these batches differ from those that it was "
+            "made for: they run on the devices of what they read",
             missing,
             len(ops),
         )

@@ -142,7 +142,7 @@ def process_mapping(devices: Iterable[str], *, on_hardware: bool = False) -> Dev
     if on_hardware:
         raise UsageError(
             f"{mapping.absence}: run on a machine that has them, or leave out --on-hardware "
-            f"(on_hardware=True, missing='error') to run on CPU devices"
+            f"to run on CPU devices"
         )
     return mapping
 

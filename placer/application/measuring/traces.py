@@ -86,7 +86,7 @@ def read_trace(
     if ragged:
         bindings["ragged"] = dict(ragged)
     if options:
-        raise UsageError(f"a trace is read without {', '.join(sorted(options))}")
+        raise UsageError(f"a trace is measured already: leave out {', '.join(sorted(options))}")
     files = find_trace_files(trace)
     with local_model(source, weights=False, **access) as model:
         request = TraceRequest(
@@ -153,9 +153,9 @@ def trace_costs(
     share = matched / total if total else 1.0
     if not seconds or share < _LEAST_SHARE:
         raise UsageError(
-            f"the trace names {'no op' if not seconds else 'hardly an op'} of this model, but "
-            f"{_some(times)}: give the model that was "
-            f"traced, by the --signature or --outputs that ran (what XLA compiles is not seen)"
+            f"the trace has {'no op' if not seconds else 'hardly an op'} of this model, but "
+            f"{_some(times)}: give the model that was traced, with the --signature or --outputs "
+            "that ran. Ops that XLA compiled are not in a trace by name"
         )
     whole = _whole_steps(seconds, runs)
     entries = _entries(seconds, whole, fused)

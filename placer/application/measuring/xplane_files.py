@@ -123,7 +123,9 @@ def _messages() -> Any:
             return import_module(name)
         except ImportError:
             continue
-    raise PlacerError("this TensorFlow has no messages for traces: its xplane_pb2 is gone")
+    raise PlacerError(
+        "this version of TensorFlow has no reader for traces of its profiler; use another one"
+    )
 
 
 def _plane(plane: Any, wanted: frozenset[str], path: Path) -> TracePlane:

@@ -121,7 +121,10 @@ def rewrite_program(program: FlatProgram, rewriting: Rewriting) -> FlatProgram:
     if program.rewriting == rewriting:
         return program
     if program.division is not None:
-        raise UsageError("the plan rewrites a step whose batch is divided, which is not supported")
+        raise UsageError(
+            "the plan rewrites a step whose batch is divided, which is not supported: make it "
+            "without --fit or without --strategy"
+        )
     graph_def = type(program.graph_def)(versions=program.graph_def.versions)
     library = program.graph_def.library
     definitions = OpDefinitions(program.stripped_ops, library.function)
@@ -256,9 +259,9 @@ def _differences(program: FlatProgram, plan: Any) -> Iterator[str]:
     trains = any(is_update_type(node.op) for node in nodes)
     planned_step = any(_names_update(name) for name in plan.placement)
     if planned_step and not trains:
-        yield "this is not a training step (it updates no variable), the plan is of one"
+        yield "it is not a training step (it updates no variable), and the plan is of one"
     elif trains and not planned_step:
-        yield "this is a training step, the plan is of none"
+        yield "it is a training step, and the plan is not of one"
     # what it is fed
     keys, known = [item.key for item in program.inputs], plan.model.get("inputs")
     if known is not None and len(known) != len(keys):

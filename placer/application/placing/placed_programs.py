@@ -86,8 +86,8 @@ def apply(
         return _apply(source, plan, out, how, **choice)
     if out is None:
         raise UsageError(
-            f"a file is applied into another one: give the folder or file to write, as in "
-            f"apply({str(source)!r}, plan, 'placed')"
+            f"the name of the placed model is missing: give the folder or file to write, as in "
+            f"placer.apply({str(source)!r}, plan, 'placed')"
         )
     splits = plan.model.get("splits")
     access = {"allow_unsafe": allow_unsafe, "follow_links": follow_links}
@@ -118,7 +118,7 @@ def _apply(
     _report_moves(foresee_moves(program, plan.placement), strict=how.strict)
     stand_in = rehearsal_mapping(plan.placement.values()).stand_in if how.rehearse else str
     if how.drop_unused and program.source_format != "saved_model":
-        raise UsageError("drop_unused (--drop-unused) is for SavedModels: others hold no variables")
+        raise UsageError("--drop-unused is for SavedModels: other models hold no variables")
     if program.source_format == "saved_model":
         assert out is not None
         _require_whole_checkpoint(program)

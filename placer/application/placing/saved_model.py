@@ -111,8 +111,8 @@ def write_placed_meta_graph(
     meta_graph = read_source(Path(program.path)) if program.path else None
     if meta_graph is None or meta_graph.DESCRIPTOR.name != "MetaGraphDef":
         raise UsageError(
-            f"{os.fspath(out)} is the name of a MetaGraphDef, and {program.path or 'the source'} "
-            f"is none: give a name that ends in .pb or .pbtxt"
+            f"{os.fspath(out)} would be a MetaGraphDef by its name, and "
+            f"{program.path or 'the source'} is not one: give a name that ends in .pb or .pbtxt"
         )
     place_meta_graph(meta_graph, program, placement)
     map_devices(meta_graph, translate)

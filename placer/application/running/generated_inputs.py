@@ -121,7 +121,7 @@ def _checked(item: ProgramInput, value: Any) -> numpy.ndarray[Any, Any]:
         found = numpy.asarray(value, tf.as_dtype(item.dtype).as_numpy_dtype)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"input {item.key!r} is a {item.dtype}, its values are not: {error}"
+            f"the values given for input {item.key!r} cannot be made {item.dtype}: {error}"
         ) from None
     declared = item.shape
     if declared is None:
@@ -133,7 +133,8 @@ def _checked(item: ProgramInput, value: Any) -> numpy.ndarray[Any, Any]:
     if not fits:
         declared_text = ", ".join("?" if size is None else str(size) for size in sizes)
         raise UsageError(
-            f"input {item.key!r} is given as {list(found.shape)}, and is [{declared_text}]"
+            f"the values given for input {item.key!r} have shape {list(found.shape)}; the model "
+            f"takes [{declared_text}]"
         )
     return found
 
@@ -209,10 +210,14 @@ def guesses(
 
 
 def made_up_texts(program: FlatProgram, given: Given) -> str:
-    """The inputs of strings whose values are made up, in words."""
+    """A sentence on the inputs of strings whose values are made up; ``""`` if there are none."""
     named = _by_key(given, [item.key for item in program.inputs])
-    return ", ".join(
-        item.key for item in program.inputs if item.dtype == "string" and item.key not in named
+    texts = [i.key for i in program.inputs if i.dtype == "string" and i.key not in named]
+    return (
+        f"Strings were made up for {', '.join(texts)}: 'abc', or a tf.Example message where the "
+        "model parses one. If it expects others, such as pictures, give them with --inputs"
+        if texts
+        else ""
     )
 
 
@@ -241,7 +246,7 @@ def _generated(
     if dtype.is_floating or dtype.is_complex:
         return random.random(shape).astype(dtype.as_numpy_dtype)
     raise UsageError(
-        f"input {item.key!r} is a {item.dtype}, which cannot be made up; give it with inputs="
+        f"input {item.key!r} is a {item.dtype}, which cannot be made up; give it with --inputs"
     )
 
 

@@ -166,7 +166,9 @@ def load_function(request: RunRequest, which: int) -> LoadedFunction:
         loaded = tf.saved_model.load(str(path), tags=tags, options=options)
     # its function, with weights
     if not isinstance(loaded.signatures, Mapping):  # the model may call anything so
-        raise ModelError("the signatures of the model are no map of functions")
+        raise ModelError(
+            "the model has an attribute called signatures that holds other things: rename it"
+        )
     exported = loaded.signatures.get(request.signature)
     function = exported or _inner_function(loaded, path, tags, request.signature)
     if not stored:

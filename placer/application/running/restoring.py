@@ -57,7 +57,9 @@ def load_one_by_one(
         _restore_objects(loaded, prefix, index, told)
     elif len(saved_model.meta_graphs) == 1 and chosen.object_graph_def.nodes:
         # its attributes may be functions of the model
-        raise ModelError(f"{str(folder)!r}: the checkpoint does not say which object has what")
+        raise ModelError(
+            f"{str(folder)!r}: its checkpoint lacks the graph of objects: save the model again"
+        )
     else:
         _restore_graph(loaded, chosen, prefix, told)
     told.done()

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from cost_models.byte_sizes import parse_bytes
+from cost_models.byte_sizes import bytes_with_unit
 from placer.application.placing.function_graphs import build_function
 from placer.application.running.checkpoints import OBJECT_GRAPH, VALUE, stored_value
 from placer.application.running.program_checks import session_start
@@ -112,7 +112,7 @@ def stream(
         ends = (*program.output_ops, *program.targets)
         fed = [item.tensor for item in program.inputs]
         require_harmless(program.graph_def, [session_start(ends, fed)], Path(path))
-    size = parse_bytes(resident) if isinstance(resident, str) else resident
+    size = bytes_with_unit(resident) if isinstance(resident, str) else resident
     stages = StageCutter(program, size // 2).stages()
     return StreamedModel(program, stages, StoredWeights(Path(path), program))
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cost_models.byte_sizes import format_bytes, spell_bytes
 from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.application.placing.function_graphs import FunctionEnds
@@ -105,9 +106,9 @@ class StageCutter:
             size = sum(self.sizes[handle] for handle in weights)
             if size > self.stage_bytes:
                 raise UsageError(
-                    f"{node.name} requires {size:,} bytes of weights at once, and a stage may hold "
-                    f"{self.stage_bytes:,} (half of resident_bytes: the next stage is read "
-                    f"meanwhile): allow at least {2 * size:,}"
+                    f"{node.name} requires {format_bytes(size)} of weights at once, and may have "
+                    f"{format_bytes(self.stage_bytes)}, half of what may be resident (the other "
+                    f"half is for what is read meanwhile): allow {spell_bytes(2 * size)}"
                 )
             if sum(self.sizes[handle] for handle in held | weights) > self.stage_bytes:
                 parts.append({})

@@ -25,7 +25,11 @@ from placer.application.verifying.judgement import judge
 from placer.application.verifying.live_verification import verify_live
 from placer.application.verifying.memory_trial import rehearse_file
 from placer.application.verifying.model_files import ModelFile
-from placer.application.verifying.verification_process import run_in_child, with_seed_note
+from placer.application.verifying.verification_process import (
+    run_in_child,
+    with_note,
+    with_seed_note,
+)
 from placer.application.verifying.verification_result import Verification
 from placer.errors import ModelError, UsageError, VerificationError
 from placer.extraction.extraction import ProgramChoice, choice_of
@@ -134,11 +138,12 @@ def _check(options: RunOptions, plan: Plan | None, *, has_plan: bool) -> None:
     if not options.memory:
         return
     if not has_plan:
-        raise UsageError("whether a plan fits is asked (memory): give the plan too")
+        raise UsageError(
+            "--memory compares the run with the memory limits of a plan: give the plan too"
+        )
     if options.on_hardware:
         raise UsageError(
-            "memory (--memory) runs on simulated GPUs, and on_hardware (--on-hardware) forbids "
-            "them: leave out one"
+            "--memory runs on simulated GPUs, which --on-hardware forbids: leave out one of them"
         )
     build_libraries()
 
@@ -191,6 +196,7 @@ def _verify_file(
     if isinstance(inputs, Mapping):
         inputs = {key: value for key, value in inputs.items() if key not in model.unread}
     values = input_values(model.program, inputs, bindings, options.seed)
+    texts = made_up_texts(model.program, inputs)
     where = _mapped(wanted, options, in_session=not model.is_eager)
     with where as (mapping, options), tempfile.TemporaryDirectory(prefix="placer-models-") as name:
         copies = Path(name)
@@ -211,24 +217,18 @@ def _verify_file(
                 )
                 flat = ModelFile(model.path, model.plan, choice, flat=True)
                 return _verify_file(flat, inputs, options, folder=folder)
-            advice = ""
+            advice = f"\n{texts}" if texts else ""
             if guessed := guesses(model.program, inputs, bindings):
                 advice += (
                     f"\nInputs of unknown shape were made up ({guessed}): give them with "
                     "--inputs, or bind them with --shape when placing"
                 )
-            if texts := made_up_texts(model.program, inputs):
-                advice += (
-                    f"\nStrings were made up ({texts}): if the model expects pictures, texts of a "
-                    "kind or messages, give some with --inputs FILE.npz (or .tfrecord, .jsonl)"
-                )
             if advice:
                 raise ModelError(f"{error}{advice}") from error
             raise
-    runs = with_seed_note(runs, model.seeded)
+    runs = with_note(with_seed_note(runs, model.seeded), texts)
     if model.flat:
-        placed = replace(runs.placed, notes=(*runs.placed.notes, _FLAT))
-        runs = runs._replace(placed=placed)
+        runs = with_note(runs, _FLAT)
     found = judge(subject, mapping, runs, optimised=options.optimised)
     if options.memory and model.plan is not None:
         return replace(found, memory=rehearse_file(model, values, options, folder))

@@ -34,9 +34,14 @@ class Runs(NamedTuple):
 
 def with_seed_note(runs: Runs, seeded: int) -> Runs:
     """``runs`` with a note of the random ops that got a seed, if there are any."""
-    if not seeded:
+    note = f"{seeded} random ops have no seed; both runs used the same one"
+    return with_note(runs, note if seeded else "")
+
+
+def with_note(runs: Runs, note: str) -> Runs:
+    """``runs`` with one note more; none if it is empty."""
+    if not note:
         return runs
-    note = f"{seeded} random ops have no seed; they ran with one, so that runs compare"
     return runs._replace(placed=replace(runs.placed, notes=(*runs.placed.notes, note)))
 
 

@@ -138,8 +138,8 @@ def _examples(program: FlatProgram, division: Division, bindings: Bindings) -> i
             sizes[item.key] = bindings["batch_size"] if first is None else first
     if None in sizes.values():
         raise ShapeError(
-            f"the batch is to be divided, and its size is unknown (input {min(sizes)}): say how "
-            "large it is with --batch-size N"
+            f"the batch is to be divided, and its size is unknown (input {min(sizes)}): give it "
+            "with --batch-size N"
         )
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())

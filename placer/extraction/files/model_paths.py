@@ -21,7 +21,18 @@ _WILDCARD = re.compile(r"[*?\[\\]")
 
 ASSETS = "assets"
 _ASSET_COLLECTION = "saved_model_assets"
-ALLOW_UNSAFE = "if you trust the file, allow it with --allow-unsafe (allow_unsafe=True in Python)"
+ALLOW_UNSAFE = "if you trust the file, allow it with --allow-unsafe"
+
+
+def without_copies(message: str, folder: str | os.PathLike[str], name: str) -> str:
+    """Returns ``message`` with the model's ``name`` in place of the copy that was made of it in
+    ``folder``.
+
+    >>> without_copies("'/tmp/x/exported' has no signature 'f'", "/tmp/x", "m.keras")
+    "'m.keras' has no signature 'f'"
+    """
+    copies = rf"{re.escape(os.fspath(folder))}/[^/'\"\s]+"
+    return re.sub(copies, lambda _: name, message)
 
 
 def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
@@ -89,8 +100,7 @@ def require_own_files(folder: Path, *, whole: bool, follow_links: bool) -> None:
             raise ModelError(
                 f"{str(path.relative_to(folder))!r} in {str(folder)!r} is a link that leads out of "
                 f"the model's folder, to {os.path.realpath(path)!r}: if the folder is of a cache "
-                "that lays models out as links, follow them with --follow-links "
-                "(follow_links=True in Python)"
+                "that lays models out as links, follow them with --follow-links"
             )
 
 

@@ -34,7 +34,7 @@ def read_source(path: Path, *, as_written: bool = False) -> Any:
         raise ModelError(
             f"{str(path)!r} ({len(content):,} bytes) is neither a {', a '.join(names)} nor a "
             f"{last}, in binary or in text, or it has no ops: model.export() of Keras and "
-            "tf.saved_model.save write what is read"
+            "tf.saved_model.save write models that can be read"
         )
     if not as_written and INPUTS.encode() in content:
         for graph_def in graph_defs(message):

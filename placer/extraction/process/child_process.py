@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cost_models.byte_sizes import parse_bytes
+from cost_models.byte_sizes import bytes_with_unit
 from placer.errors import ModelError, UsageError
 from placer.processes import Child, Ending, Outcome
 
@@ -210,7 +210,7 @@ def memory_limit(size_bytes: int) -> int:
     given = os.environ.get(MEMORY_VARIABLE)
     if given:
         try:
-            return parse_bytes(given)
+            return bytes_with_unit(given)
         except ValueError as error:
             raise UsageError(f"the environment variable {MEMORY_VARIABLE}: {error}") from error
     stacks = BYTES_PER_CORE * (os.cpu_count() or 1)

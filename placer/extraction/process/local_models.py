@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placer.errors import ModelError, UsageError
+from placer.errors import ModelError, PlacerError, UsageError
 from placer.extraction.files.keras_files import CONFIG_FILE, is_keras_file
-from placer.extraction.files.model_paths import require_own_files
+from placer.extraction.files.model_paths import require_own_files, without_copies
 from placer.extraction.files.sources import file_hash, model_file
 from placer.extraction.process.child_process import (
     FetchRequest,
@@ -143,7 +143,7 @@ def local_model(
     scheme = scheme_of(name)
     if scheme == "ram":
         raise UsageError(f"{name!r} exists in one process only: write the model to a disk")
-    with tempfile.TemporaryDirectory(prefix="placer-model-") as folder:
+    with tempfile.TemporaryDirectory(prefix="placer-model-") as folder, _named(name, folder):
         original = Path(name.partition("://")[2] if scheme == "file" else name)
         if scheme not in ("", "file"):
             original = Path(folder) / (Path(name).name or "model")
@@ -166,6 +166,16 @@ def local_model(
         make_local(export, LONG_SECONDS)
         found = LocalModel(source=name, original=original, path=target, source_format="keras")
         yield _split(found, splits or {}, Path(folder), weights=weights)
+
+
+@contextmanager
+def _named(name: str, folder: str) -> Iterator[None]:
+    """Errors of the block name the model, and no copy of it in ``folder``."""
+    try:
+        yield
+    except PlacerError as error:
+        error.args = (without_copies(error.args[0], folder, name), *error.args[1:])
+        raise
 
 
 def _split(

@@ -25,7 +25,7 @@ from placer.extraction.files.keras_files import (
     modernised,
     read_config,
 )
-from placer.extraction.files.model_paths import ALLOW_UNSAFE
+from placer.extraction.files.model_paths import ALLOW_UNSAFE, without_copies
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensorflow_core import allow_parts, import_core
@@ -167,8 +167,8 @@ def export_keras_file(path: Path, target: Path, folder: Path, *, allow_code: boo
             raise ModelError(
                 f"Keras {keras.__version__} cannot load {str(path)!r}"
                 f"{f', which Keras {wrote} wrote' if wrote else ''}: {type(error).__name__}: "
-                f"{_reason(error)}; build the model in Python and pass it on, or export it with "
-                "the Keras that wrote it"
+                f"{without_copies(_reason(error), folder, str(path))}; build the model in Python "
+                "and pass it on, or export it with the Keras that wrote it"
             ) from error
     _export(model, path, target)
 

@@ -57,7 +57,7 @@ def _require_outputs_only(kind: str, path: Path, choice: ProgramChoice) -> None:
     for flag, value in (("--signature", choice["signature"]), ("--tag-set", choice["tag_set"])):
         if value:
             raise UsageError(
-                f"{flag} {value} chooses in a SavedModel, and {str(path)!r} is a {kind}: name "
+                f"{flag} {value} is for SavedModels, and {str(path)!r} is a {kind}: name "
                 "what to run with --outputs"
             )
 

@@ -191,8 +191,9 @@ def choose_outputs(
     for key, name in pairs:
         op = source_of(name)
         if op not in ops:
-            known = ", ".join(sorted(found)) or "none by key"
-            raise ModelError(f"there is no output or op {key!r} (outputs: {known})")
+            known = ", ".join(sorted(found))
+            known = f"the outputs are {known}" if known else "give the name of an op in the graph"
+            raise ModelError(f"there is no output or op {key!r}; {known}")
         if is_control(name) or (":" not in name and _gives_nothing(ops[op].op)):
             targets.append(op)
         else:

@@ -99,16 +99,16 @@ def _sizes(
     rows = rows if asked[0] is None else asked[0]
     if rows is None or len(lengths) < levels:
         raise UsageError(
-            f"--ragged {name}={given} leaves a size open: only that of the rows may be ?, and then "
+            f"--ragged {name}={given} leaves a size open: only the number of rows may be open, and "
             f"--batch-size sets it"
         )
     if declared is not None and rows != declared:
-        raise UsageError(f"--ragged {name}={given} gives {rows} rows, the model has {declared}")
+        raise UsageError(f"--ragged {name}={given} gives {rows} rows; the model takes {declared}")
     columns = part.shape[1:] if part.shape else (None,)
     most = math.prod(size for size in columns if size is not None)
     if not part.is_ragged and None not in columns and lengths[0] > most:
         raise UsageError(
-            f"--ragged {name}={given} gives a row {lengths[0]:,} non-zeros, it has {most:,} columns"
+            f"--ragged {name}={given} gives {lengths[0]:,} non-zeros to a row of {most:,} columns"
         )
     return rows, lengths
 

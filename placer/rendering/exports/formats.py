@@ -47,11 +47,17 @@ _PAGE = "placer.rendering.html.page:render_page"
 _LOG = "placer.application.measuring.event_files:write_event_file"
 
 FORMATS = {
-    "html": ExportFormat("one page for any browser", _PAGE, whole_plan=True),
-    "trace": ExportFormat("ui.perfetto.dev", f"{_HERE}.trace:trace_json"),
+    "html": ExportFormat("a page for any browser", _PAGE, whole_plan=True),
+    "trace": ExportFormat("a timeline for ui.perfetto.dev", f"{_HERE}.trace:trace_json"),
     "tensorboard": ExportFormat("a folder for tensorboard --logdir", _LOG, folder=True),
-    "graphml": ExportFormat("the graph, scopes collapsed", f"{_HERE}.graphs:graphml", True),
-    "dot": ExportFormat("the same for Graphviz", f"{_HERE}.graphs:dot", True),
-    "model-explorer": ExportFormat("every op", f"{_HERE}.model_explorer:model_explorer"),
-    "model-explorer-data": ExportFormat("data for it", f"{_HERE}.model_explorer:node_data"),
+    "graphml": ExportFormat(
+        "the graph with name scopes collapsed", f"{_HERE}.graphs:graphml", True
+    ),
+    "dot": ExportFormat("the same graph for Graphviz", f"{_HERE}.graphs:dot", True),
+    "model-explorer": ExportFormat(
+        "every op for Google's Model Explorer", f"{_HERE}.model_explorer:model_explorer"
+    ),
+    "model-explorer-data": ExportFormat(
+        "op times to color that graph by", f"{_HERE}.model_explorer:node_data"
+    ),
 }

@@ -30,7 +30,7 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
         Text(
             "Green, or bold: the best that fits. Sends: data, inputs and outputs of a step. "
             "Busiest: the most work and transfers of one device, which overlap in a step. "
-            "Devices: required memory as a share of the limit."
+            "Devices: required memory as a share of the limit. Methods: see docs/glossary.md."
         ),
     ]
     notes = [(row.name, Text(_note(row))) for row in found.strategies]

@@ -48,7 +48,7 @@ def conflict_reason(conflict: Conflict) -> str:
     names, (needed, usable) = _joined(conflict.devices or ()), _sizes(conflict)
     reasons = {
         OVERFULL: f"{names} must hold {needed} and can hold {usable}",
-        UNDIVIDABLE: f"{names} would have room for {needed}, but not in any division",
+        UNDIVIDABLE: f"{names} have room for {needed}, but no division of the ops fits",
         TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device, and none that it may use "
         f"has more than {usable}",
         CONTRADICTION: f"no device may run {_named(conflict)}",
@@ -80,7 +80,7 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
     held = f": {held}" if held else ""
     sentences = {
         OVERFULL: f"{devices} must hold {needed}{held}.",
-        UNDIVIDABLE: f"{devices} would have room for {needed}, but not in any division{held}.",
+        UNDIVIDABLE: f"{devices} have room for {needed}, but no division of the ops fits{held}.",
         TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device"
         f"{_because(_groups(conflict))}, and {devices} can hold {usable} at most"
         f"{pinned and f'; no other is allowed{pinned}'}.",
@@ -88,7 +88,7 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
     }
     if conflict.reason not in sentences:
         return [*map(_row, conflict.caps), *map(_row, (*conflict.pins, *conflict.groups))]
-    unproven = "The conflict may be smaller: the time was not enough to prove it."
+    unproven = "A part of this may be enough: there was no time to find out."
     return [sentences[conflict.reason], *([] if conflict.is_smallest else [unproven])]
 
 

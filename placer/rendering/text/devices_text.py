@@ -29,8 +29,8 @@ def render_devices(
         Facts("Host", [("memory", format_bytes(local.host_memory_bytes))]),
         Title(
             "Models for --devices",
-            "the limit is the usable memory: without the CUDA context and what TensorFlow keeps "
-            "back; dense rates; a plain GPU requires a limit: GPU:8GiB",
+            "Usable: without the CUDA context and what TensorFlow keeps back. Compute: without "
+            "sparsity. A plain GPU needs a memory size: GPU:8GiB",
         ),
         _preset_table(presets, width),
         Facts(

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from placer.front_words import in_front_words
 from placer.rendering.text.layout import Facts, Rows, Title, to_text
 
 Document = Callable[[int], list[RenderableType]]
@@ -23,8 +24,19 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 def render(document: Document, format_name: str, *, width: int, colour: bool) -> str:
     """The document as ``"text"`` of ``width`` columns or as ``"markdown"``."""
     if format_name == "markdown":
-        return to_markdown(document(WIDTH))
-    return to_text(document(width), width=width, colour=colour)
+        return to_markdown(map(_in_front_words, document(WIDTH)))
+    return to_text(map(_in_front_words, document(width)), width=width, colour=colour)
+
+
+def _in_front_words(block: Any) -> Any:
+    """The sentences of a block with the options as its reader writes them."""
+    if isinstance(block, Facts):
+        block.rows = [(label, _in_front_words(value)) for label, value in block.rows]
+    elif isinstance(block, str):
+        return in_front_words(block)
+    elif isinstance(block, Text) and (words := in_front_words(block.plain)) != block.plain:
+        return Text(words, style=block.style, no_wrap=block.no_wrap)
+    return block
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -73,7 +73,7 @@ def need_lines(plan: Plan, width: int) -> list[Text]:
 
 
 def need_parts_text(needs: Mapping[str, int], red_zones: bool | None) -> str:
-    """Returns ``"loading 132 MiB, first step 149 MiB (109 MiB with ...), later 109 MiB"``."""
+    """Returns ``"loading 132 MiB, first step 149 MiB (109 MiB with ...), later steps 109 MiB"``."""
     first, later = needs["first_step"], needs["later_steps"]
     note = ""
     if red_zones and first > later:
@@ -82,5 +82,5 @@ def need_parts_text(needs: Mapping[str, int], red_zones: bool | None) -> str:
         note = " (TF_DISABLE_RZ_CHECK=1)"
     return (
         f"loading {format_bytes(needs['loading'])}, first step {format_bytes(first)}{note}, "
-        f"later {format_bytes(later)}"
+        f"later steps {format_bytes(later)}"
     )

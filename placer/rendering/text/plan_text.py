@@ -9,6 +9,7 @@ from rich.text import Text
 from cost_models.byte_sizes import format_bytes
 from placer.graph.rewriting import Rewriting
 from placer.plan.plan import Plan
+from placer.plan.request import Options
 from placer.plan.rows import GateVerdict, PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.rendering.quantities import (
     card_lines,
@@ -41,7 +42,16 @@ CUT = (
     "time limit reached; a longer search may find a better placement. For repeatable results use "
     "--work-limit"
 )
-"""Note on an answer that the clock had a say in."""
+"""Note on an answer that the time limit ended."""
+
+_MOST_OF_IT = 0.9
+"""The share of a time limit from which on it ended the search."""
+
+_OWN_LIMITS = (
+    "another run may find another placement, as parts of the search are timed. For repeatable "
+    "results use --work-limit"
+)
+"""Note on an answer that the clock had a say in before the time limit."""
 
 _OTHER_TIES = "another run may find a placement that is as good"
 """Note on one that is proven best."""
@@ -141,7 +151,7 @@ def _quality(plan: Plan) -> RenderableType:
         rows.append(("made to fit", _fit_line(metrics)))
     if plan.control_edges:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
-    rows.append(("search", _search_line(solver)))
+    rows.append(("search", _search_line(plan)))
     return Facts("Placement", rows)
 
 
@@ -150,12 +160,21 @@ def _beside_status(warnings: Sequence[PlanWarning]) -> list[PlanWarning]:
     return [row for row in warnings if row.code in ("solver_crashed", "all_on_host")]
 
 
-def _search_line(solver: SolverAnswer) -> str:
+def _search_line(plan: Plan) -> str:
     """How long it took, and whether another run may find something else."""
+    solver = plan.solver
     line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
     if not solver.cut_by_time or solver.status == "INFEASIBLE":  # that is so however long
         return line
-    return f"{line}; {_OTHER_TIES if solver.status == 'OPTIMAL' else CUT}"
+    return f"{line}; {cut_note(solver.status, solver.seconds, plan.request.get('time_limit'))}"
+
+
+def cut_note(status: str, seconds: float, limit_seconds: float | None) -> str:
+    """Returns what an answer that the clock had a say in is worth."""
+    if status == "OPTIMAL":
+        return _OTHER_TIES
+    limit = Options().time_limit if limit_seconds is None else limit_seconds
+    return CUT if seconds >= _MOST_OF_IT * limit else _OWN_LIMITS
 
 
 def _fit_line(metrics: PlanMetrics) -> str:

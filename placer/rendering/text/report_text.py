@@ -179,7 +179,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     shown = {name: size or 0 for name, size in held.items() if size or name in always}
     resident = ", ".join(f"{name} {format_bytes(size)}" for name, size in shown.items())
     return [
-        ("required", _required(report)),
+        *_required_rows(report),
         ("peak", f"{peak}{while_running}"),
         ("range", f"{peaks}{unsure}"),
         ("at the peak", at_peak or "nothing is alive"),
@@ -190,21 +190,24 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     ]
 
 
-def _required(report: Report) -> Text:
-    """Returns what a limit has to hold, and the parts of what is expected."""
+def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
+    """Returns what a limit has to hold, what it is made of, and when."""
     memory = report.memory
-    found = Text.assemble((f"{_at_least(report)}{format_bytes(memory.required_bytes)}", "bold"))
+    required = f"{_at_least(report)}{format_bytes(memory.required_bytes)}"
     if not memory.need_parts:
-        return found
+        return [("required", Text(required, style="bold"))]
+    found = Text.assemble((required, "bold"), ", the limit that TensorFlow's allocator requires")
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
-    more = memory.with_workspace_bytes > memory.need_high_bytes
-    elastic = f"; with cuDNN's workspaces {format_bytes(memory.with_workspace_bytes)} in use"
-    when = f"; {need_parts_text(memory.needs, memory.red_zones)}" if memory.needs else ""
-    owner = f" for TensorFlow's allocator ({memory.allocator})" * bool(memory.allocator)
-    return found.append(
-        f"{owner}, {_range(memory.need_low_bytes, memory.need_high_bytes)}; expected "
-        f"{format_bytes(memory.need_bytes)}: {', '.join(parts) or 'nothing'}{elastic * more}{when}"
-    )
+    median = f"{format_bytes(memory.need_bytes)} in the median order of the ops: "
+    is_same = memory.need_bytes == memory.required_bytes
+    made_of = ("" if is_same else median) + (", ".join(parts) or "nothing")
+    rows: list[tuple[str, RenderableType]] = [("required", found), ("made of", made_of)]
+    if memory.needs:
+        rows.append(("by phase", need_parts_text(memory.needs, memory.red_zones)))
+    if memory.with_workspace_bytes > memory.need_high_bytes:
+        most = format_bytes(memory.with_workspace_bytes)
+        rows.append(("may use", f"{most} where cuDNN finds room for larger workspaces"))
+    return rows
 
 
 def _range(low: int, high: int) -> str:

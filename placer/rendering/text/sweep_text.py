@@ -109,7 +109,7 @@ def _verdict(found: Sweep) -> str:
     low, high = found.largest_fitting, found.smallest_failing
     if any(row.fits is None for row in found.rows):
         failing = f"; {high:,} does not" if high is not None else ""
-        return f"Which batch fits is not known, too much is of unknown size{failing} ({caps})."
+        return f"It is unknown which batch fits: too many sizes are unknown{failing} ({caps})."
     if not found.is_bound:
         return f"The required memory does not depend on the batch size ({caps})."
     placed = any(row.status for row in found.rows)
@@ -124,4 +124,4 @@ def _verdict(found: Sweep) -> str:
         return f"Every batch size tried fits{how}, up to {low:,} ({caps})."
     if high == low + 1:
         return f"The largest batch that fits{how} is {low:,}; {high:,} {fails} ({caps})."
-    return f"A batch of {low:,} fits{how}, {high:,} {fails}; between them none was tried ({caps})."
+    return f"A batch of {low:,} fits{how}, {high:,} {fails}; none between them was tried ({caps})."

@@ -75,7 +75,7 @@ def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
         ("transfers", _transfer_line(found, summary)),
         ("variables", _variable_line(summary)),
         ("outputs", _output_line(found, summary)),
-        ("judges", _judges(found)),
+        ("seen on", _judges(found)),
         ("result", _result(found)),
     ]
 

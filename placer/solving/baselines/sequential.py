@@ -26,7 +26,7 @@ def one_device(problem: PlacementProblem) -> Placement:
         except DoesNotFitError:
             continue
         return room.placement()
-    raise DoesNotFitError("no single device holds everything that may be on it")
+    raise DoesNotFitError("no single device holds everything")
 
 
 def tensorflow_default(problem: PlacementProblem) -> Placement:
@@ -38,7 +38,7 @@ def tensorflow_default(problem: PlacementProblem) -> Placement:
     for unit in room.units.unit_of:
         allowed = room.preferred[unit] or room.units.allowed[unit]
         if not allowed:
-            raise DoesNotFitError("a group may run nowhere")
+            raise DoesNotFitError("ops that must share a device may run on none")
         devices.append(first if first in allowed else allowed[0])
     return tuple(devices)
 
@@ -97,7 +97,7 @@ def contiguous(problem: PlacementProblem) -> Placement:
     ]
     device_at = split(room.units, order, devices, left)
     if device_at is None:
-        raise DoesNotFitError("no split of the topological order into segments fits")
+        raise DoesNotFitError("no division of the ops into one segment per accelerator fits")
     found = dict(zip(order.tolist(), device_at, strict=True))
     for op in tasks.order:
         if room.of(op) is None:

@@ -23,9 +23,9 @@ PROGRAM = SimpleNamespace(
     ("given", "told"),
     [
         ({"y": 1}, "no input 'y'; the inputs are x, free"),
-        ({"x": np.zeros((2, 4))}, r"'x' is given as \[2, 4\], and is \[\?, 3\]"),
-        ({"x": np.zeros(3)}, r"'x' is given as \[3\]"),
-        ({"x": [["a", "b", "c"]]}, "'x' is a float32, its values are not"),
+        ({"x": np.zeros((2, 4))}, r"'x' have shape \[2, 4\]; the model takes \[\?, 3\]"),
+        ({"x": np.zeros(3)}, r"'x' have shape \[3\]"),
+        ({"x": [["a", "b", "c"]]}, "'x' cannot be made float32"),
         ([1.0], "1 input values are given for 2 inputs"),
     ],
 )

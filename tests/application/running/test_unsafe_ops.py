@@ -26,7 +26,9 @@ def test_what_a_run_does_not_reach_does_not_count(tmp_path):
     """The graph writes a file, but not for its output."""
     graph_def = _reads(tmp_path / "words")
     require_harmless(graph_def, [Start(ends=["y"])], tmp_path)
-    with pytest.raises(ModelError, match=r"op 'write' \(WriteFile\) writes files.*--allow-unsafe"):
+    with pytest.raises(
+        ModelError, match=r"op 'write' \(WriteFile\) writes files.*allow_unsafe=True"
+    ):
         require_harmless(graph_def, [Start(ends=["y", "write"])], tmp_path)
 
 

@@ -105,7 +105,7 @@ def test_files_of_tables_ask_for_leave(tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
     path = save(folder / "graph.pb", build)
-    with pytest.raises(ModelError, match="--allow-unsafe"):
+    with pytest.raises(ModelError, match="allow_unsafe=True"):
         verify(path, outputs=["y"])
     verify(path, outputs=["y"], allow_unsafe=True).raise_for_mismatch()
 

@@ -169,7 +169,7 @@ def test_without_a_plan_there_are_no_caps(wide):
 def test_without_a_compiler_it_says_what_is_missing(wide, monkeypatch, tmp_path):
     """Before anything is run; with on_hardware simulated GPUs are forbidden."""
     path, plan = wide
-    with pytest.raises(UsageError, match="--on-hardware\\) forbids"):
+    with pytest.raises(UsageError, match="on_hardware=True forbids"):
         placer.verify(path, plan, memory=True, on_hardware=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "")

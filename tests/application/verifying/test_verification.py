@@ -183,7 +183,7 @@ def test_wrong_inputs_and_plans_are_usage_errors(tmp_path):
     plan.model["fingerprint"] = "other"
     with pytest.raises(UsageError, match=r"made for another program: .* have the planned names"):
         verify(path, plan)
-    with pytest.raises(UsageError, match="--on-hardware"):
+    with pytest.raises(UsageError, match="on_hardware=True"):
         verify(path, on_hardware=True)
 
 

@@ -166,7 +166,7 @@ def test_what_mixes_examples_is_refused(name):
     function, told = MIXED[name]
     with pytest.raises(UsageError, match=told) as raised:
         checked(traced(function), Division(parts=2))
-    assert "without --strategy" in str(raised.value)
+    assert "without strategy" in str(raised.value)
 
 
 def test_pieces_take_turns():
@@ -397,14 +397,14 @@ def test_as_few_micro_batches_as_fit():
 @pytest.mark.parametrize(
     ("strategy", "devices", "told"),
     [
-        ("replicas", "GPU:1GiB", "use --strategy micro-batches"),
-        ("hybrid", "2xGPU:1GiB", "name four, or use --strategy replicas"),
+        ("replicas", "GPU:1GiB", "use strategy='micro-batches'"),
+        ("hybrid", "2xGPU:1GiB", "name four, or use strategy='replicas'"),
         ("hybrid:3", "4xGPU:1GiB", "there is hybrid:2"),
         ("pipeline", "GPU:1GiB", "one for each stage"),
         (
             "replicas:5",
             "2xGPU:1GiB",
-            "requires 5 accelerators, one for each replica; --devices has 2",
+            "requires 5 accelerators, one for each replica; devices has 2",
         ),
         ("stages:2", "2xGPU:1GiB", "it can be micro-batches, replicas"),
     ],
@@ -419,7 +419,7 @@ def test_strategies_that_these_devices_cannot_run_are_refused(strategy, devices,
     ("function", "parts", "batch", "told"),
     [
         (abs, 9, BATCH, "ask for at most 7"),
-        (abs, 2, None, "--batch-size N"),
+        (abs, 2, None, "batch_size=N"),
         (lambda x: tf.constant(1.0), 2, BATCH, "nothing in the program depends|no output depends"),
     ],
 )

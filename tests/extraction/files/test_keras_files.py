@@ -144,7 +144,7 @@ def test_code_runs_only_when_it_is_allowed(keras_files):
     """A model with code of its own is refused with the flag that allows it."""
     with pytest.raises(ModelError, match="class 'Dense' comes from module 'none'"):
         extract(keras_files / "custom.keras")
-    with pytest.raises(ModelError, match=r"is a Lambda.*--allow-unsafe"):
+    with pytest.raises(ModelError, match=r"is a Lambda.*allow_unsafe=True"):
         extract(keras_files / "lambda.h5")
     found = extract(keras_files / "lambda.h5", batch_size=2, allow_unsafe=True)
     assert "Mul" in {op.op_type for op in found.graph.ops.values()}

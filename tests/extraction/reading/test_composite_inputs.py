@@ -175,11 +175,11 @@ def test_mean_lengths_say_the_rest(saved):
         (
             "ragged",
             {"ids": (3, 4, 5)},
-            r"gives 3 sizes for 'ids', which takes 2: --ragged ids=ROWS",
+            r"gives 3 sizes for 'ids', which takes 2: ragged={'ids': \('ROWS'",
         ),
-        ("ragged", {"ids": (None, 5)}, "only that of the rows may be"),
-        ("ragged", {"ids": (5, None)}, "only that of the rows may be"),
-        ("sparse", {"x": (3, 5000)}, "gives a row 5,000 non-zeros, it has 100 columns"),
+        ("ragged", {"ids": (None, 5)}, "only the number of rows may be open"),
+        ("ragged", {"ids": (5, None)}, "only the number of rows may be open"),
+        ("sparse", {"x": (3, 5000)}, "gives 5,000 non-zeros to a row of 100 columns"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(saved, signature, ragged, message):

@@ -95,7 +95,7 @@ def test_a_report_says_what_is_fetched_what_is_not_and_what_that_would_take():
     (row,) = found.model.left_over
     assert (row.reason, row.count, row.bytes) == ("gradient", 2, 2 * 8 * 16 * 4)
     text = found.summary(width=120)
-    assert "2 of 3 unconsumed outputs run and are not fetched; choose others with --outputs" in text
+    assert "2 of 3 unconsumed outputs run and are not fetched; choose others with outputs" in text
     assert "2 gradients, 1.00 KiB, such as gradients/" in text
 
 

@@ -193,7 +193,7 @@ def test_wrong_choices_say_what_exists(two_signatures):
         load_program(two_signatures, signature="train")
     with pytest.raises(ModelError, match="it has 'serve'"):
         load_program(two_signatures, tag_set="serve,gpu")
-    with pytest.raises(ModelError, match="outputs: y, z"):
+    with pytest.raises(ModelError, match="outputs are y, z"):
         load_program(two_signatures, outputs=["w2"])
     with pytest.raises(ModelError, match=r"without saved_model\.pb"):
         load_program(two_signatures.parent)

@@ -23,8 +23,8 @@ Host
   memory  64.0 GiB
 
 Models for --devices
-the limit is the usable memory: without the CUDA context and what TensorFlow
-keeps back; dense rates; a plain GPU requires a limit: GPU:8GiB
+Usable: without the CUDA context and what TensorFlow keeps back. Compute:
+without sparsity. A plain GPU needs a memory size: GPU:8GiB
 
 Model    Memory  Context      Kept    Usable            Compute  Bandwidth
 ──────────────────────────────────────────────────────────────────────────

@@ -23,7 +23,7 @@ Model
   parameters  1,024 in 1 variable: float32 4.00 KiB
   inputs      x float32 [?, 8] set to [32, 8]
   outputs     y
-  batch       set to 32 (--batch-size)
+  batch       set to 32 (batch_size)
 
 Memory of a step with everything on one device
   required      6.00 MiB
@@ -99,9 +99,9 @@ def test_an_unbound_batch_is_said_aloud():
     model = replace(small_report().model, inputs=(open_input,), batch_size=None)
     text = render_report(small_report(model=model), width=200)
     assert "x float32 [?, 8]\n" in text
-    assert "not set: x of unknown size; give --batch-size N" in text
+    assert "not set: x of unknown size; give batch_size=N" in text
     text = render_report(small_report(model=replace(model, batch_size=4)), width=200)
-    assert "set to 4 (--batch-size); x still open: --shape x=" in text
+    assert "set to 4 (batch_size); x still open: shapes={'x'" in text
 
 
 def test_what_is_unknown_is_listed_and_not_counted():
@@ -167,7 +167,7 @@ def test_what_the_allocator_needs_is_shown_with_its_parts():
     )
     shown = " ".join(render_report(replace(report, memory=memory)).split())
     assert (
-        "required 9.00 MiB for TensorFlow's allocator (one region), 6.00 MiB to 9.00 MiB by the "
-        "order of the ops; expected 7.00 MiB: tensors 5.00 MiB, padding 1.00 MiB, fragmentation "
-        "1.00 MiB" in shown
+        "required 9.00 MiB, the limit that TensorFlow's allocator requires made of 7.00 MiB in the "
+        "median order of the ops: tensors 5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB"
+        in shown
     )

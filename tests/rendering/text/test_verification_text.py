@@ -20,7 +20,7 @@ Verification
   transfers  1 of 1 predicted were made, no others; 1 returned
   variables  1 of 1 where they should be
   outputs    1 output equal to the unplaced program's (largest difference 0)
-  judges     cpu: ops, transfers, variables, outputs
+  seen on    cpu: ops, transfers, variables, outputs
   result     as planned: no unexplained difference
 
 Ops elsewhere  Asked for  Ran on  Why

@@ -1,0 +1,95 @@
+"""Options as the reader of a message writes them: messages are written with those of the command
+line, and a program that calls this package reads keyword arguments instead."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SWITCHES = (
+    *("allow-unsafe", "clear-devices", "colocate-gradients", "drop-unused", "follow-links"),
+    *("force", "keep-colocation", "memory", "on-hardware"),
+)
+_NAMES = {
+    "dim": "dims",
+    "fallback": "strict",
+    "inexact": "exact=False",
+    "keep-together": "keep_together",
+    "micro-batches": "strategy",
+    "model": "source",
+    "pin": "pins",
+    "pin-type": "pin_types",
+    "shape": "shapes",
+    **{flag: f"{flag.replace('-', '_')}=True" for flag in _SWITCHES},
+}
+"""Keyword arguments that are not called as their options, and switches."""
+
+_TEXTS: tuple[str, ...] = (
+    "devices",
+    "fit",
+    "model",
+    "max-memory",
+    "max-slowdown",
+    "objective",
+    "offload",
+)
+_TEXTS += ("order", "reserve", "split-tables", "strategy")
+_NUMBERS = ("batch-size", "seed", "steps", "time-limit", "trip-count", "work-limit")
+_OTHERS = ("costs", "inputs", "outputs", "ragged", "red-zones", "signature", "tag-set")
+
+_FLAG = "|".join(sorted({*_NAMES, *_TEXTS, *_NUMBERS, *_OTHERS}, key=len, reverse=True))
+_WORD = "auto|never|soft|strict|recompute|release|swap|hybrid|pipeline|step-time|throughput"
+_VALUE = (
+    r"'[^']+'|[^\s;()']*[=\d*%][^\s;()']*(?<![.,;:])|\w+://[^\s;,()]+"
+    rf"|(?:{_WORD}|micro-batches|replicas|N|on|off)(?::\w+)?(?![\w-])"
+)
+_OPTION = re.compile(
+    rf"(?P<command>\bplacer [a-z]+ [^;:,()]*)|--(?P<flag>{_FLAG})(?![\w-])(?: (?P<value>{_VALUE}))?"
+)
+
+_fronts = ["python"]
+"""The last one is in front of a person now."""
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """While the block runs, messages keep the options of the command line."""
+    _fronts.append("command line")
+    try:
+        yield
+    finally:
+        _fronts.pop()
+
+
+def in_front_words(message: str) -> str:
+    """Returns ``message`` with keyword arguments for options, unless the command line runs; what
+    stands in a whole command stays.
+
+    >>> in_front_words("add --batch-size N, --shape 'x=4xT' or --fit auto (--keep-colocation)")
+    "add batch_size=N, shapes={'x': (4, 'T')} or fit='auto' (keep_colocation=True)"
+    """
+    if _fronts[-1] != "python" or "--" not in message:
+        return message
+    return _OPTION.sub(_argument, message)
+
+
+def _argument(found: re.Match[str]) -> str:
+    flag, value = found["flag"], found["value"]
+    if flag is None:
+        return found[0]
+    name = _NAMES.get(flag, flag.replace("-", "_"))
+    if value is None or flag in _SWITCHES:
+        return name + found[0].partition(flag)[2]
+    value = value.strip("'")
+    key, _, rest = value.rpartition("=")
+    if flag in ("shape", "ragged"):
+        sizes = [part if part.isdecimal() else repr(part) for part in re.split("x", rest)]
+        shown = ", ".join(sizes).replace("'?'", "None") + ("," if len(sizes) == 1 else "")
+        return f"{name}={{{key!r}: ({shown})}}"
+    if flag in ("dim", "pin", "pin-type"):
+        return f"{name}={{{key!r}: {rest if flag == 'dim' else repr(rest)}}}"
+    if flag == "keep-together":
+        return f"{name}=({value!r},)"
+    if flag in ("red-zones", "fallback"):
+        return f"{name}={value in ('on', 'strict')}"
+    text = f"micro-batches:{value}" if flag == "micro-batches" else value
+    return f"{name}={value if flag in _NUMBERS or flag in _OTHERS else repr(text)}"
