@@ -164,13 +164,15 @@ class Ways:
         )
 
     def _placed(self) -> Built:
-        """The shortest step; the least transfer where no such placement is found to fit."""
+        """The shortest step; where not all fits one accelerator a short search may not come by it,
+        and the least transfer is the faster of the two, or the one that is found to fit."""
         # what fits one accelerator needs no host, and its limit does not count one
         offload = "never" if self.on_fastest.fits else self.program.wanted.offload
         found = self.program.place(self.cluster, objective="step-time", offload=offload)
-        if found.fits:
+        if found.fits and (self.on_fastest.fits or found.plan.solver.status == "OPTIMAL"):
             return found
-        return self.program.place(self.cluster, objective="transfer", offload=offload)
+        other = self.program.place(self.cluster, objective="transfer", offload=offload)
+        return min((found, other), key=lambda one: (not one.fits, one.step_seconds))
 
     def _micro_batches(self, size: int) -> Way:
         return Way(

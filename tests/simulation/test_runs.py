@@ -122,16 +122,24 @@ def moment(**given: object) -> Moment:
 
 
 @pytest.mark.parametrize(
-    ("code", "refusals", "told"),
+    ("code", "refusals", "answer", "told"),
     [
-        (1, 1, "model/Relu asked for 4.00 MiB with 10.0 MiB of 12.0 MiB"),
-        (0, 1, "refused 1 request"),
-        (1, 0, "read 3 values from the GPUs, the last of loss: values are not simulated"),
+        (
+            *(1, 1, "Failed for want of memory on GPU:0"),
+            "model/Relu asked for 4.00 MiB with 10.0 MiB of 12.0 MiB",
+        ),
+        (0, 1, "Ran to its end", "refused 1 request"),
+        (
+            *(1, 0, "Failed, not for want of memory"),
+            "read 3 values from the GPUs, the last of loss: values are not simulated",
+        ),
     ],
 )
-def test_the_text_says_why_a_script_failed(code: int, refusals: int, told: str) -> None:
-    """A failed script was refused memory, and the text says which op asked and what held it, or
-    perhaps compared values; where it did not fail, TensorFlow did without."""
+def test_the_text_says_why_a_script_failed(
+    code: int, refusals: int, answer: str, told: str
+) -> None:
+    """The answer comes first.  A failed script was refused memory, and the text says which op asked
+    and what held it, or perhaps compared values; where it did not fail, TensorFlow did without."""
     record = GpuRecord(
         index=0,
         peak=moment(asked_bytes=0),
@@ -152,6 +160,7 @@ def test_the_text_says_why_a_script_failed(code: int, refusals: int, told: str) 
         ),
     )
     text = to_text(simulation_blocks(run, 100), width=100, colour=False)
+    assert text.startswith(f"{answer}: GPU:0 held at most 10.0 MiB of 12.0 MiB.\n")
     assert told in " ".join(text.split())
     assert "variable dense/kernel  8.00 MiB" in text
     assert ("values are not simulated" in " ".join(text.split())) == (code == 1 and not refusals)

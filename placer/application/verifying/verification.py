@@ -96,7 +96,7 @@ def verify(
         cluster=None if cluster is None else read_addresses(cluster),
         memory=memory,
     )
-    _check(options, plan, has_plan=plan is not None or isinstance(source, PlacedFunction))
+    _check(options, source.plan if plan is None and isinstance(source, PlacedFunction) else plan)
     # a file, a graph that is written to one, or something of this process
     chosen = choice_of({} if plan is None else plan.model, **choice)
     if isinstance(source, str | os.PathLike):
@@ -129,15 +129,15 @@ def _verify_model(
     return _verify_file(file, inputs, options, unsplit, folder)
 
 
-def _check(options: RunOptions, plan: Plan | None, *, has_plan: bool) -> None:
-    """Raises :class:`UsageError` where what is asked for is not to be had."""
+def _check(options: RunOptions, plan: Plan | None) -> None:
+    """Raises :class:`UsageError` where what is asked for, also of a ``plan``, is not to be had."""
     if plan is not None:
         require_plan(plan)
     if options.cluster is not None:
         require_tasks(options.cluster)
     if not options.memory:
         return
-    if not has_plan:
+    if plan is None:
         raise UsageError(
             "--memory compares the run with the memory limits of a plan: give the plan too"
         )

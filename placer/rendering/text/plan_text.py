@@ -61,8 +61,9 @@ _REQUIRED = (
     "with padding and fragmentation. Peak: most bytes of tensors live at once"
 )
 
-NOTES = ("assumed_host",)
-"""Warnings that every plan for devices of another machine has: they are notes on the table."""
+NOTES = ("assumed_host", "whole_instead")
+"""Warnings that every plan has for devices of another machine, or for a strategy that is asked for:
+they are notes on the table."""
 
 
 def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:

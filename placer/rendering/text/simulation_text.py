@@ -7,7 +7,7 @@ from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes
 from placer.rendering.quantities import format_count, format_seconds, format_share, printable
-from placer.rendering.text.layout import Facts, Rows, Title
+from placer.rendering.text.layout import Facts, Rows, Title, answer_line
 from placer.simulation.cards import SimulatedGpu
 from placer.simulation.records import GpuRecord, Moment
 from placer.simulation.runs import SimulatedRun
@@ -24,19 +24,20 @@ _DATA = ("_EagerConst",)
 def simulation_blocks(found: SimulatedRun, width: int) -> list[RenderableType]:
     """A table of the GPUs, then what each held at its peak, then every refusal with advice."""
     command = " ".join(found.command)
+    used = [
+        (gpu, record) for index, gpu in enumerate(found.gpus) for record in found.records_of(index)
+    ]
     ended = "ended by the time limit" if found.is_late else f"exit code {found.exit_code}"
     blocks: list[RenderableType] = [
+        answer_line(_answer(found, used)),
         Title(
             f"Simulated: {printable(command)}",
             f"{ended}, {format_seconds(found.seconds)}; memory as on these GPUs, without the "
             f"workspaces of cuDNN and cuBLAS; values and times mean nothing",
-        )
-    ]
-    used = [
-        (gpu, record) for index, gpu in enumerate(found.gpus) for record in found.records_of(index)
+        ),
     ]
     if not used:
-        return [*blocks, Text("no process used a GPU", style="yellow")]
+        return blocks
     blocks.append(_table(used, width))
     if found.exit_code and not any(record.refusals for _, record in used):
         blocks += _values_read(found)
@@ -44,6 +45,25 @@ def simulation_blocks(found: SimulatedRun, width: int) -> list[RenderableType]:
         blocks += _holders(f"{gpu.name} at its peak", record.peak, width)
         blocks += _refusal(gpu, record, failed=bool(found.exit_code), width=width)
     return blocks
+
+
+def _answer(found: SimulatedRun, used: list[tuple[SimulatedGpu, GpuRecord]]) -> str:
+    """Whether it ran to its end with the memory that there is, and how much of that it took."""
+    if not used:
+        return "No process used a GPU, so nothing is known of memory."
+    shares = [
+        (record.peak.in_use_bytes / gpu.memory.usable_bytes, gpu, record) for gpu, record in used
+    ]
+    _, gpu, record = max(shares, key=lambda row: row[0])
+    held = format_bytes(record.peak.in_use_bytes)
+    most = f"{gpu.name} held at most {held} of {format_bytes(gpu.memory.usable_bytes)}"
+    if found.is_late:
+        return f"Ended by the time limit; until then {most}."
+    if not found.exit_code:
+        return f"Ran to its end: {most}."
+    if refusing := [gpu.name for gpu, record in used if record.refusals]:
+        return f"Failed for want of memory on {', '.join(refusing)}: {most}."
+    return f"Failed, not for want of memory: {most}."
 
 
 def _values_read(found: SimulatedRun) -> Iterator[RenderableType]:

@@ -12,7 +12,7 @@ from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
 from placer.plan.rows import PlanWarning
 from placer.problem.conflict import CapInConflict, Conflict
 from placer.rendering.results import render_result
-from placer.rendering.text.plan_text import TRANSFER_ROWS, quality_text
+from placer.rendering.text.plan_text import NOTES, TRANSFER_ROWS, quality_text
 
 render_plan = partial(render_result, format_name="text", width=80)
 render_coloured = partial(render_result, format_name="text", width=80, colour=True)
@@ -220,9 +220,10 @@ def test_columns_that_do_not_fit_are_named():
     assert "not shown" not in render_plan(small_plan(), width=80)
 
 
-def test_what_every_plan_for_absent_devices_says_is_no_warning():
+@pytest.mark.parametrize("code", NOTES)
+def test_what_every_plan_of_its_kind_says_is_no_warning(code):
     """It is a note on the table."""
-    note = PlanWarning(code="assumed_host", message="CPU:0 is taken to have enough")
+    note = PlanWarning(code=code, message="CPU:0 is taken to have enough")
     text = render_plan(small_plan(warnings=(note,)))
     assert "CPU:0 is taken to have enough" in text
     assert "Warnings" not in text
