@@ -92,8 +92,8 @@ class Plan(Page):
         """
         if self.solver.status != "INFEASIBLE":
             return
-        why = interactive().conflict_text(self.conflict) if self.conflict else ""
-        raise InfeasibleError(f"no placement fits (proven): {why}", self.conflict)
+        why = f": {interactive().conflict_text(self.conflict)}" if self.conflict else ""
+        raise InfeasibleError(f"no placement fits (proven){why}", self.conflict)
 
     @property
     def peak_bytes(self) -> dict[str, int]:

@@ -44,7 +44,8 @@ from placer.strategies.requests import (
 AS_IT_IS, ONE_PLACEMENT = "as-it-is", "one-placement"
 
 _CLEARLY = 0.97
-"""A pipeline of more pieces is tried as long as a step becomes so much shorter."""
+"""A pipeline of more pieces is tried as long as a step becomes so much shorter, and a placement
+that sends more is taken if its step is."""
 
 _FEWEST_PER_STAGE = 2
 """Pieces of a pipeline: with one per stage, half of the devices wait."""
@@ -164,15 +165,16 @@ class Ways:
         )
 
     def _placed(self) -> Built:
-        """The shortest step; where not all fits one accelerator a short search may not come by it,
-        and the least transfer is the faster of the two, or the one that is found to fit."""
+        """The shortest step; where not all fits one accelerator the least transfer, unless the
+        other is clearly shorter: a short search may not come by it."""
         # what fits one accelerator needs no host, and its limit does not count one
         offload = "never" if self.on_fastest.fits else self.program.wanted.offload
         found = self.program.place(self.cluster, objective="step-time", offload=offload)
-        if found.fits and (self.on_fastest.fits or found.plan.solver.status == "OPTIMAL"):
+        if found.fits and self.on_fastest.fits:
             return found
         other = self.program.place(self.cluster, objective="transfer", offload=offload)
-        return min((found, other), key=lambda one: (not one.fits, one.step_seconds))
+        is_clear = not other.fits or found.step_seconds < _CLEARLY * other.step_seconds
+        return found if found.fits and is_clear else other
 
     def _micro_batches(self, size: int) -> Way:
         return Way(

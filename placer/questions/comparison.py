@@ -127,7 +127,8 @@ def compare_workload(
         for name in names
     ]
     others += own
-    plan = place_workload(workload, formulation if wanted.order == FREE else None)
+    known = formulation if wanted.order == FREE else None
+    plan = place_workload(workload, known, explains=True)
     return Comparison(
         model=plan.model,
         bindings=plan.bindings,
@@ -141,7 +142,8 @@ def compare_workload(
 def _ours(plan: Plan) -> ComparedPlacement:
     status = plan.solver.status
     if not plan.placement:
-        return ComparedPlacement(name=OURS, note=f"no placement: {status}")
+        note = "nothing fits (proven)" if status == "INFEASIBLE" else "nothing that fits was found"
+        return ComparedPlacement(name=OURS, note=note)
     return ComparedPlacement(
         name=OURS,
         note="proven best" if status == "OPTIMAL" else "",

@@ -246,7 +246,8 @@ def test_rows_of_other_questions_are_those_of_their_plan(programs):
         )
         assert float(kept["step_seconds"]) == row.step_seconds
         for device, required in plan.need_bytes.items():
-            assert f"{device} {share_of_cap(required, chosen.caps[device])}" in told
+            share = share_of_cap(required, chosen.caps[device])
+            assert share == "-" or f"{device} {share}" in told
             assert int(kept[f"need_bytes {device}"]) == required
         assert chosen.caps["CPU:0"] == AMPLE_BYTES
     swept = placer.sweep(programs["infer"], [64], "2xGPU:1MiB", time_limit=5.0, max_trials=0)

@@ -91,14 +91,15 @@ def _fits(plan: Plan, devices: str) -> str:
 
 
 def _nothing_placed(plan: Plan, devices: str) -> str:
-    if plan.solver.status != "INFEASIBLE" or plan.conflict is None:
+    if plan.solver.status != "INFEASIBLE":
         seconds = f"{plan.solver.seconds:.0f} s"
         return (
             f"Not known to fit on {devices}: no placement was found in {seconds}, and none is "
             "proven impossible."
         )
-    sentence = f"Does not fit on {devices} (proven): {conflict_reason(plan.conflict)}."
-    if plan.conflict.fixes:
+    why = f": {conflict_reason(plan.conflict)}" if plan.conflict else ""
+    sentence = f"Does not fit on {devices} (proven){why}."
+    if plan.conflict and plan.conflict.fixes:
         return f"{sentence} Would fit (tried): {plan.conflict.fixes[0].change}."
     if plan.request.get("offload") == "never":
         return f"{sentence} May fit (not tried): --offload auto."

@@ -65,9 +65,9 @@ def _told(row: AutoRow, found: AutoResult) -> Text:
     told = []
     if row.step_seconds is not None:
         shares = [
-            f"{name} {share_of_cap(need, found.caps[name])}"
+            f"{name} {share}"
             for name, need in row.need_bytes.items()
-            if name in found.caps
+            if name in found.caps and (share := share_of_cap(need, found.caps[name])) != "-"
         ]
         told = [_speed(row), ", ".join(shares)]
     reason = "chosen" if row.name == found.chosen else row.note

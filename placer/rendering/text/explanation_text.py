@@ -53,7 +53,7 @@ def op_explanation_blocks(found: OpExplanation, width: int) -> list[RenderableTy
         Title(shorten(found.op, width), found.op_type),
         Facts("Placement", rows),
     ]
-    return [*blocks, _moves(found.moves, len(found.group_ops), width)]
+    return [*blocks, _moves(found.moves, len(found.group_ops))]
 
 
 def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[RenderableType]:
@@ -154,20 +154,19 @@ def _sent(row: PlannedTransfer, end: str, width: int) -> str:
     return f"{shorten(row.tensor, width // 2)} {size_text(row.bytes)} {end} {other}"
 
 
-def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType:
-    rows = [
-        (
-            move.device,
-            signed(move.sent_bytes, format_bytes),
-            signed(move.step_seconds, format_seconds),
-            move.refused or _overrun(move),
-        )
-        for move in moves
-    ]
-    if not rows:
+def _moves(moves: Sequence[Move], group_size: int) -> RenderableType:
+    """What changes on each other device, or why it may not be there."""
+    if not moves:
         return Text("There is no other device.")
-    moved = "Group to" if group_size > 1 else "Moved to"
-    return Rows((moved, "Sends>", "Step>", ""), rows, width=width)
+    rows: list[tuple[str, RenderableType]] = [
+        (move.device, move.refused or _changes(move)) for move in moves
+    ]
+    return Facts(f"{'Its group' if group_size > 1 else 'It'} elsewhere", rows)
+
+
+def _changes(move: Move) -> str:
+    sent, step = signed(move.sent_bytes, format_bytes), signed(move.step_seconds, format_seconds)
+    return f"{_overrun(move)}; sends {sent}, step {step}"
 
 
 def _overrun(move: Move) -> str:

@@ -13,6 +13,7 @@ from placer.plan.report import (
     ModelFacts,
     Report,
 )
+from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.rendering.quantities import (
     format_count,
     format_flops,
@@ -194,7 +195,7 @@ def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
     """Returns what a limit has to hold, what it is made of, and when."""
     memory = report.memory
     required = f"{_at_least(report)}{format_bytes(memory.required_bytes)}"
-    if not memory.need_parts:
+    if not memory.need_parts or memory.usable_bytes < LEAST_LIMIT_BYTES:
         return [("required", Text(required, style="bold"))]
     found = Text.assemble((required, "bold"), ", the limit that TensorFlow's allocator requires")
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
