@@ -48,7 +48,8 @@ def plan_warnings(
     found += _assumptions(cluster, predicted)
     if predicted is not None:
         found += hint_warnings(formulation.graph, predicted.placement)
-        found += loading_warnings(loading, cluster)
+        stored = extraction.stored
+        found += loading_warnings(loading, stored, cluster, predicted.placement)
         found += _assumed_sizes(formulation)
         if solution.device_of is not None:
             found += _all_on_host(formulation, solution.device_of)

@@ -6,6 +6,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from cost_models.devices import DeviceProperties
+from cost_models.kernels import gpu_kernel
+from cost_models.op_info import OpInfo
 from placer import __version__
 from placer.fitting.fitted_step import FittedStep
 from placer.graph.rewriting import NO_REWRITING
@@ -174,7 +176,8 @@ def parts_of(need: MemoryNeed) -> dict[str, int] | None:
 def _spilled_bytes(
     formulation: Formulation, placement: Mapping[str, str], device: DeviceProperties
 ) -> int:
-    """Resident bytes of ops on a CPU that law lets run on an accelerator."""
+    """Resident bytes of ops on a CPU that law lets run on an accelerator, without constants that
+    are in host memory there too."""
     costs, constraints = formulation.workload.costs, formulation.constraints
     if device.type != "CPU":
         return 0
@@ -182,8 +185,13 @@ def _spilled_bytes(
         costs[op].persistent_bytes
         for ops, able in accelerators_by_law(formulation.workload.cluster, constraints)
         for op in (ops if able and device.name not in able else ())
-        if placement[op] == device.name
+        if placement[op] == device.name and not _is_host_constant(formulation.graph.ops[op].info)
     )
+
+
+def _is_host_constant(info: OpInfo) -> bool:
+    kernel = gpu_kernel(info) if info.op == "Const" else None
+    return kernel is not None and 0 in kernel.host_outputs
 
 
 def plan_metrics(metrics: Metrics, fitted: FittedPlacement | None = None) -> PlanMetrics:

@@ -111,15 +111,23 @@ def _by_device(
     return dict(sorted(found.items()))
 
 
-def loading_warnings(facts: LoadingFacts | None, cluster: Cluster) -> list[Warning_]:
-    """Returns warnings of loaders that leave the plan, and of other signatures that read variables
-    from the host."""
+def loading_warnings(
+    facts: LoadingFacts | None,
+    stored: StoredVariables,
+    cluster: Cluster,
+    placement: Mapping[str, str],
+) -> list[Warning_]:
+    """Returns warnings of loaders that leave the plan, where a variable that is used is then on
+    another device or one device gets too much, and of other signatures that read variables from the
+    host."""
     if facts is None:
         return []
     found: list[Warning_] = []
     default = default_device(cluster)
-    if facts.devices[PLAIN] != facts.devices[PLACED]:
-        size = facts.devices[PLAIN].get(default, 0)
+    size = facts.devices[PLAIN].get(default, 0)
+    used = (v for v in stored.variables if v.handle and not v.by_node and not v.host_only)
+    is_elsewhere = any(placement.get(v.handle) != default for v in used)
+    if is_elsewhere or size > max(cluster.caps[default], facts.devices[PLACED].get(default, 0)):
         message = (
             f"plain tf.saved_model.load puts {format_bytes(size)} of variables on {default}, "
             f"whatever the plan says; placer.load_placed, sessions and TensorFlow Serving load it "

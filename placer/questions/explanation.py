@@ -153,6 +153,11 @@ def explain_plan(
 ) -> PlanExplanation:
     """Returns the reasons why the ops of ``plan`` are where they are; arguments and errors as for
     :func:`explain_op`."""
+    if not plan.placement:
+        raise UsageError(
+            "the plan has no placement to explain: plan.summary() says why nothing fits, and "
+            "placer.find_fixes(plan) what would"
+        )
     workload = reopen(plan, source, **changes)
     constraints = constraints_of(workload)
     codes = {

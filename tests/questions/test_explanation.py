@@ -192,6 +192,8 @@ def test_an_infeasible_plan_says_what_is_in_conflict_and_what_would_fit(network)
         plan.raise_for_conflict()
     assert caught.value.conflict == plan.conflict
     assert changes[0] in str(caught.value)
+    with pytest.raises(UsageError, match=r"no placement to explain.*find_fixes"):
+        explain_plan(plan, network)
 
 
 def test_groups_of_the_user_and_device_strings_are_in_conflict_too(network):

@@ -153,6 +153,8 @@ def test_a_figure_is_the_same_wherever_it_stands(plans, kind):
         assert f"{name} requires {format_bytes(plan.need_bytes[name])}" in told
     sent = sum(t.bytes or 0 for t in plan.transfers if t.kind in ("data", "feed", "fetch"))
     assert data["metrics"]["sent_bytes"] == plan.metrics.sent_bytes == sent
+    if kind == "micro-batches":  # what is on the host, the accelerators could not have
+        assert not any(row.spilled_bytes for row in plan.devices)
     told = f"sends {format_bytes(sent)} a step" if plan.fits else "Does not fit"
     assert told in plan_answer(plan)
     assert f'data-key="plan.metrics.sent_bytes" data-value="{sent}">{format_bytes(sent)}<' in page
@@ -276,7 +278,10 @@ def test_what_is_loaded_and_not_used_counts_alike(tmp_path):
     one = placer.report(path, "1xGPU:8MiB", **options)
     required = one.memory.required_bytes
     assert required > 6 * 256 * 256 * 4
-    row = placer.auto(path, "1xGPU:8MiB", **options).rows[0]
+    chosen = placer.auto(path, "1xGPU:8MiB", **options)
+    assert chosen.changes_nothing
+    assert [row.code for row in chosen.plan.warnings] == ["assumed_host"]
+    row = chosen.rows[0]
     assert (row.name, row.need_bytes["GPU:0"]) == ("as-it-is", required)
     workload = prepare(path, "1xGPU:8MiB", Options(**options))
     default = compare_workload(workload, None, [DEFAULT]).strategies[1]
