@@ -16,7 +16,6 @@ import contextlib
 import io
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import graphs
 
+from placer.extraction.process.child_process import one_reading_process
+from placer.solving.process.child_search import one_search_process
 from placer.strategies.requests import KINDS
 
 PROGRAMS = {
@@ -122,13 +123,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(PROGRAMS))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for name in arguments.names:
-        for devices in DEVICES:
-            begin = time.process_time()
-            *unlike, held = differences(name, devices, arguments.out)
-            seconds = time.process_time() - begin
-            print(f"| {name} | {devices} | {held} | {'; '.join(unlike) or 'all equal'} |", end="")
-            print(f" {seconds:.0f} s", flush=True)
+    with one_reading_process(), one_search_process():  # each begins once, as auto has it
+        for name in arguments.names:
+            for devices in DEVICES:
+                *unlike, held = differences(name, devices, arguments.out)
+                told = "; ".join(unlike) or "all equal"
+                print(f"| {name} | {devices} | {held} | {told} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,13 @@ from placer.pipeline.preparation import decide_strategy, on_accelerators, prepar
 from placer.pipeline.solved_plan import plan_metrics
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
-from placer.plan.request import DeviceFunction, Keywords, read_options, takes_options
+from placer.plan.request import (
+    DeviceFunction,
+    Keywords,
+    describe_request,
+    read_options,
+    takes_options,
+)
 from placer.plan.results import Summarised
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.placement_problem import PlacementProblem
@@ -102,7 +108,9 @@ def compare(
     taken = sorted({OURS, EXPERT, *BASELINES} & set(functions or ()))
     if taken:
         raise UsageError(f"{taken[0]!r} is the name of a strategy already; choose another")
-    return compare_workload(prepare(source, devices, wanted), functions)
+    found = compare_workload(prepare(source, devices, wanted), functions)
+    plan = replace(found.plan, request=describe_request(devices, wanted))
+    return replace(found, plan=plan)
 
 
 @collection_paused()
@@ -162,7 +170,8 @@ def _ours(plan: Plan) -> ComparedPlacement:
 
 def _own(workload: Workload, functions: Mapping[str, DeviceFunction]) -> list[ComparedPlacement]:
     """The expert who annotated the graph, and the user's functions."""
-    annotated = any(op.device for op in workload.graph.ops.values())
+    is_divided = bool(workload.wanted.strategy)  # then device strings are those of its parts
+    annotated = not is_divided and any(op.device for op in workload.graph.ops.values())
     experts = {EXPERT: _own_device} if annotated else {}
     named = {**experts, **functions}
     return [_followed(name, function, workload) for name, function in named.items()]

@@ -177,7 +177,7 @@ def test_questions_about_a_plan_have_its_figures(plans, requests, kind):
         ops = list(plan.placement.values()).count(device.name)
         assert sum(found.ops[device.name].values()) == ops
         assert sum(found.resident_bytes[device.name].values()) == device.resident_bytes
-        assert device.needs is None or max(device.needs.values()) <= device.required_bytes
+        assert device.needs is None or max(device.needs.values()) == device.required_bytes
     assert {row for row, _, _ in found.transfers} <= set(plan.transfers)
     # export
     drawn = with_step(plan, source)

@@ -169,11 +169,14 @@ def _need_parts(
     first = highest(asked[index] for index in worst) if built and tuned else high
     asker = need.along[worst[0]][1]
     op = step.layout.names[asker] if asker >= 0 else ""
-    loading = find_need(asked[0].loading(), growth=False).need_bytes
+    loading = min(find_need(asked[0].loading(), growth=False).need_bytes, high)
+    first = first if tuned else later
+    if max(loading, first, later) < high:  # by how the memory is divided when all is loaded
+        first, later = high, later if tuned else high
     limit = resident_bytes + int((cap - resident_bytes) / (1 + share))
     return NeedParts(
-        loading_bytes=min(loading, high),
-        first_step_bytes=first if tuned else later,
+        loading_bytes=loading,
+        first_step_bytes=first,
         later_steps_bytes=later,
         peak_op=step.owner.get(op, op),
         serves_split=high > cap

@@ -155,7 +155,7 @@ def _sent(row: PlannedTransfer, end: str, width: int) -> str:
 
 
 def _moves(moves: Sequence[Move], group_size: int) -> RenderableType:
-    """What changes on each other device, or why it may not be there."""
+    """Returns what changes on each other device, or why it may not be there."""
     if not moves:
         return Text("There is no other device.")
     rows: list[tuple[str, RenderableType]] = [
