@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from plans_by_hand import MIB, small_plan, transfer_row
+from plans_by_hand import MIB, infeasible_plan, small_plan, transfer_row
 
 from placer.errors import UsageError
 from placer.questions.difference import diff_models, diff_plans
@@ -78,6 +78,13 @@ def test_what_moved_is_told():
     )
     assert text == MOVED
     assert "moved,a,GPU:0,GPU:1" in difference_csv(found).splitlines()
+
+
+def test_a_plan_without_a_placement_is_said_to_have_none():
+    """Its figures are unknown, not equal."""
+    pair = (infeasible_plan(), small_plan())
+    assert "plan before has no placement" in diff_plans(*pair).summary(width=200)
+    assert "plan after has no placement" in diff_plans(*reversed(pair)).summary(width=200)
 
 
 def test_plans_of_different_models_are_refused():

@@ -81,7 +81,10 @@ def _answer(found: Difference) -> str:
         )
     changes = {change.name: change for change in found.figures}
     told = [f"the {what} differ" + "s" * (not what.endswith("s")) for what, _, _ in found.asked]
-    if (step := changes.get("step_seconds")) and step.difference:
+    step = changes.get("step_seconds")
+    if step and None in (step.before, step.after):
+        told.append(f"the plan {'before' if step.before is None else 'after'} has no placement")
+    if step and step.difference:
         words = f"{format_seconds(step.before)} -> {format_seconds(step.after)}"
         told.append(f"a step is {'slower' if step.difference > 0 else 'faster'} ({words})")
     if (sent := changes.get("sent_bytes")) and sent.difference:
