@@ -6,7 +6,6 @@ read; here both are asked in the same words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -145,24 +144,10 @@ class AutoProgram:
         return self._built(place_first_choices(workload), workload)
 
     def place(self, cluster: Cluster, **changes: Any) -> Built:
-        """Places the program on some of the devices, with options changed.
-
-        Where tensors fit and the allocator's chunks do not, it searches again below the caps.
-        """
+        """Places the program on some of the devices, with options changed."""
         whole = self.whole()
         changed = replace(whole, cluster=cluster, wanted=replace(self.wanted, **changes))
-        found = self._built(place_workload(changed), changed)
-        if not found.plan.fits or not found.over_bytes:
-            return found
-        lower = place_workload(replace(changed, cluster=_lower(cluster, found.over_bytes)))
-        kept = {row.name: row for row in found.plan.devices}
-        caps = ("memory_limit_bytes", "usable_bytes")
-        rows = [
-            replace(row, **{cap: getattr(kept[row.name], cap) for cap in caps})
-            for row in lower.devices
-        ]
-        again = self._built(replace(lower, devices=tuple(rows)), changed)
-        return again if again.fits else found
+        return self._built(place_workload(changed), changed)
 
     def rewritten(self, cluster: Cluster) -> Built:
         """The whole batch on some of the devices, the step rewritten until it fits.
@@ -190,15 +175,6 @@ class AutoProgram:
     def _built(self, plan: Plan, workload: Workload) -> Built:
         request = describe_request(self.devices, workload.wanted)
         return Built(plan=replace(plan, request=request), workload=workload)
-
-
-def _lower(cluster: Cluster, over_bytes: Mapping[str, int]) -> Cluster:
-    """The cluster with caps lowered by twice what devices need beyond them."""
-    devices = [
-        replace(d, memory_limit_bytes=max(1, d.memory_limit_bytes - 2 * over_bytes.get(d.name, 0)))
-        for d in cluster.devices
-    ]
-    return replace(cluster, devices=tuple(devices))
 
 
 @dataclass(kw_only=True)
