@@ -228,7 +228,7 @@ def test_for_memory_the_simplest_way_that_fits_is_taken(saved_model, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"for_": "speed"}, "there are throughput, latency, memory"),
+        ({"for_": "speed"}, "throughput, latency, memory"),
         ({"margin": 1.5}, "margin"),
         ({"strategy": "replicas"}, "auto chooses"),
         ({"batch": 3}, "no option 'batch'"),
