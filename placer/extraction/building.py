@@ -94,7 +94,8 @@ class GraphBuilder:
         }
         types, contents = shapes.types, shapes.types.contents
         names = {name: name for name in own_names}
-        tensors, outputs = _by_spelling(types.outputs), self._outputs(shapes)
+        values = {**shapes.values, **dict(_neutral_values(contents.named(nodes), names))}
+        tensors, outputs = _by_spelling(types.outputs), self._outputs(shapes, values)
         properties = {
             f"{op}:{index}": found
             for op, known in outputs.items()
@@ -120,10 +121,12 @@ class GraphBuilder:
             )
         return ops
 
-    def _outputs(self, shapes: GraphShapes) -> dict[str, tuple[TensorProperties, ...]]:
+    def _outputs(
+        self, shapes: GraphShapes, known_values: Mapping[str, tuple[int | float, ...]]
+    ) -> dict[str, tuple[TensorProperties, ...]]:
         """The outputs of every op; those that are alike have one tuple."""
-        values: dict[str, dict[int, tuple[int, ...]]] = {}
-        for tensor, value in shapes.values.items():
+        values: dict[str, dict[int, tuple[int | float, ...]]] = {}
+        for tensor, value in known_values.items():
             name, index = split_tensor(tensor)
             values.setdefault(name, {})[index] = value
         alike: dict[tuple[object, ...], tuple[TensorProperties, ...]] = {}
@@ -213,6 +216,26 @@ _PLAIN: Mapping[str, Callable[[Any], object]] = {
     "func": lambda value: value.func.name,
     "list": lambda value: _plain_list(value.list),
 }
+
+
+_NEUTRAL = (0.0, 1.0)
+"""Values of floating scalars that are kept: a sum or product with them is taken out."""
+
+
+def _neutral_values(
+    nodes: Iterable[tuple[str, Any]], names: Mapping[str, str]
+) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Yields the constants that are a floating scalar 0 or 1, by tensor."""
+    from tensorflow.python.framework.tensor_util import MakeNdarray
+
+    for spelt, node in nodes:
+        if node.op != "Const":
+            continue
+        tensor = node.attr["value"].tensor
+        if not tensor.tensor_shape.dim and "float" in dtype_name(tensor.dtype):
+            value = float(MakeNdarray(tensor))
+            if value in _NEUTRAL:
+                yield f"{names[spelt]}:0", (value,)
 
 
 def plain_value(value: Any) -> object | None:

@@ -7,7 +7,7 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import LOOPS
-from placer.graph.passes.pushed_constants import push_constants
+from placer.graph.passes.neutral_constants import rearrange_constants
 from placer.prediction.costs.op_costs import estimate_body_costs
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange, Transfer
@@ -47,7 +47,7 @@ def as_it_runs(graph: OpGraph, *, accelerated: bool) -> OpGraph:
     """The graph as TensorFlow's optimizer rearranges it where some device is no CPU."""
     if not accelerated:
         return graph
-    found = graph.ask_once(push_constants)  # perhaps of the same graph beside other idle bytes
+    found = graph.ask_once(rearrange_constants)  # perhaps of the same graph beside other idle bytes
     return found if found.idle_bytes == graph.idle_bytes else found.with_idle(graph.idle_bytes)
 
 
