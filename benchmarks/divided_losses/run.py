@@ -1,9 +1,10 @@
 """Decides all two hundred cases, then trains forty of them for ten steps, plain and in two parts,
 or whole on two devices where they are not divided.
 
-    PYTHONPATH=. python benchmarks/divided_losses/run.py [COUNT]
+    PYTHONPATH=. python benchmarks/divided_losses/run.py [FIRST LAST]
 
-With COUNT only so many losses.  Parts draw what the whole draws, cut.
+With two numbers only the losses from the one to the other: the forty, then the twelve of
+sequences.  Parts draw what the whole draws, cut.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ class Case:
         return self.build()
 
 
-def all_cases(count: int) -> list[Case]:
-    """Those of the first ``count`` losses, then those of sequences."""
+def all_cases(chosen: slice) -> list[Case]:
+    """Those of these losses, of the forty and then those of sequences."""
+    names = [each.name for each in (*FORTY, *TWELVE)][chosen]
     found = [
         Case(
             name=loss.name,
@@ -65,9 +67,9 @@ def all_cases(count: int) -> list[Case]:
             mixes=mixes,
         )
         for loss, kind, mixes in cases()
-        if loss in FORTY[:count]
+        if loss.name in names
     ]
-    for case in TWELVE[:count]:
+    for case in (case for case in TWELVE if case.name in names):
         made = {"build": case.build, "data": partial(masked_data, case), "mixes": case.mixes}
         found.append(Case(name=case.name, kind="masked sequences", **made))
     return found
@@ -156,7 +158,7 @@ def with_same_draws(case: Case) -> list[float]:
 def main() -> None:
     """Prints a line for each case that is not as it should be, and both tables."""
     placer.cpu_devices(2)
-    known = all_cases(int(sys.argv[1]) if len(sys.argv) > 1 else len(FORTY))
+    known = all_cases(slice(*map(int, sys.argv[1:3])) if sys.argv[1:] else slice(None))
     counts, seconds, divided = dict[tuple[str, bool], list[bool]](), [], list[bool]()
     for case in known:
         begin = time.perf_counter()

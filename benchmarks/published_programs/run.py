@@ -72,8 +72,10 @@ def child(*arguments: str, hash_seed: str = "0") -> Any:
 
 def shown(found: Any) -> str:
     """A cell of the table."""
-    told = "" if found.get("again") else ", others in another process"
-    return found.get("error") or f"{found['chosen']}, {found['difference']:.1e}{told}"
+    if "error" in found:
+        return str(found["error"])
+    told = f"{found['chosen']}, {found['difference']:.1e}, {found['seconds']:.1f} s"
+    return told if found["again"] == "equal" else f"{told}, in another process {found['again']}"
 
 
 def known(name: str) -> Any:
@@ -191,7 +193,9 @@ def under(program: Any, plain: Any, devices: str, **options: Any) -> tuple[dict[
         steps = zip(plain[:10], bound, strict=False)
         pairs = [pair for both in steps for pair in zip(*both, strict=True)]
         auto.save("auto.json", force=True)
-        found["again"] = child("--again", program.name, os.path.abspath("auto.json")) == bound
+        losses = child("--again", program.name, os.path.abspath("auto.json"))
+        error = losses["error"] if isinstance(losses, dict) else "others"
+        found["again"] = "equal" if losses == bound else error
         found["difference"] = max(abs(a - b) / max(abs(a), 1e-6) for a, b in pairs)
     except Exception as error:
         traceback.print_exc()

@@ -102,10 +102,9 @@ def transformer_data(steps=20, batch=4):
 
 
 def recurrent():
-    """An LSTM, which Keras runs as a ``While``, and a dense head."""
-    model = keras.Sequential(
-        [keras.Input((6, 5)), layers.LSTM(8, use_cudnn=False), layers.Dense(1)]
-    )
+    """A stateful LSTM, which Keras runs as a ``While``, and a dense head."""
+    lstm = layers.LSTM(8, stateful=True, use_cudnn=False)
+    model = keras.Sequential([keras.Input(batch_shape=(4, 6, 5)), lstm, layers.Dense(1)])
     model.compile("rmsprop", "mse")
     return model
 

@@ -226,7 +226,7 @@ class BoundModel:
         if is_planned and self.step.check is not None and not is_decided:
             self.step.check(self.model, data)
         plan, asked = self.plan, is_planned
-        is_planned = is_planned and (is_of_plan or not self._differs(program))
+        is_planned = is_planned and (is_of_plan or not self._differs(program, specs))
         if is_planned:
             try:
                 program = rewritten_as_planned(program, plan)
@@ -270,7 +270,7 @@ class BoundModel:
         second = traced(own)
         return second if second[1].fingerprint == fingerprint else first
 
-    def _differs(self, program: FlatProgram) -> bool:
+    def _differs(self, program: FlatProgram, specs: Any) -> bool:
         """Whether the plan is of nearly ``program``, and may be adapted to it."""
         if not self.step.adapts:
             return False
@@ -282,9 +282,10 @@ class BoundModel:
             return False  # what keeps memory low is about the planned ops
         _LOG.warning(
             "%d of %d ops are not in the plan, as these batches differ from those that it was "
-            "made for: they run on the devices of what they read",
+            "made for: they run on the devices of what they read; %s",
             missing,
             len(ops),
+            batch_advice(specs),
         )
         return True
 

@@ -79,7 +79,8 @@ def test_labels_of_other_dtypes_train_as_planned(ordered, labels):
 
 
 def test_a_plan_for_a_length_that_the_model_leaves_open_trains():
-    """Bound by shapes=, its step is traced for any length, and fit has batches of one."""
+    """Bound by shapes=, its step is traced for any length, and fit has batches of one; who binds
+    nothing is told of data=."""
     ids, y = RNG.integers(0, 9, (32, 5)), RNG.random((32, 1), np.float32)
     results = []
     for is_bound in (False, True):
@@ -91,6 +92,8 @@ def test_a_plan_for_a_length_that_the_model_leaves_open_trains():
         model.compile("sgd", "mse")
         if not is_bound:
             results.append(model.fit(ids, y, **FIT).history["loss"])
+            with pytest.raises(ShapeError, match=r"data=\(x, y\)"):
+                placer.auto(model, "2xT4", batch_size=8)
             continue
         step = trace_step(model, model_specs(model), "train_step")
         options = {"shapes": {"data": (8, 5)}, "order": "memory", "time_limit": 1}
@@ -222,8 +225,20 @@ def test_a_plan_of_recurrent_layers_fits_a_machine_with_a_gpu(monkeypatch):
     with plan.bind(model):
         assert model.fit(x, y, **FIT).history["loss"] == pytest.approx(expected, rel=1e-6)
     assert model.layers[1].use_cudnn == "auto"
+    assert placer.place(model, "2xT4", batch_size=8, time_limit=1).fits
     with pytest.raises(ShapeError, match="leave use_cudnn of the layers at 'auto'"):
         split_plan(recurrent(use_cudnn=True), (x, y))
+
+
+def test_a_model_that_looks_words_up_is_answered():
+    """Its table is bound by nobody."""
+    words, numbers = layers.Input([1], dtype="string"), layers.Input([4])
+    ids = layers.StringLookup(vocabulary=["a", "b", "c"])(words)
+    read = layers.Flatten()(layers.Embedding(5, 8)(ids))
+    model = keras.Model([words, numbers], layers.Dense(1)(layers.Concatenate()([read, numbers])))
+    model.compile("adam", "mse")
+    auto = placer.auto(model, "2xT4", batch_size=16, time_limit=1)
+    assert auto.row is not None, auto.summary()
 
 
 class Pair(keras.Model):

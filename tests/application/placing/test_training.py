@@ -111,8 +111,9 @@ def test_keras_training_is_the_same_bit_for_bit(keras_program):
         found = {v.path: mapping.planned(v.value.device) for v in keras_variables(model)}
         assert {name: found[name] for name in plan.variables} == plan.variables
         if build in (programs.cnn, programs.recurrent):
-            assert model.evaluate(x, y, verbose=0) == plain.evaluate(x, y, verbose=0)
-            assert np.array_equal(model.predict(x, verbose=0), plain.predict(x, verbose=0))
+            asked = {"batch_size": batch, "verbose": 0}
+            assert model.evaluate(x, y, **asked) == plain.evaluate(x, y, **asked)
+            assert np.array_equal(model.predict(x, **asked), plain.predict(x, **asked))
         check_run(bound.functions["train_step"], plan)
     for ours, theirs in zip(keras_variables(model), keras_variables(plain), strict=True):
         assert np.array_equal(ours.numpy(), theirs.numpy()), ours.path
