@@ -193,3 +193,11 @@ def test_auto_says_why_a_batch_is_not_divided(tmp_path):
         assert auto.division is None
         drawn = "other random numbers" in {row.name: row.changes for row in auto.rows}["replicas:2"]
         assert drawn == (build is not fixed)
+
+    # of what is inexact one way is built to show what it would bring
+    auto = placer.auto(
+        fresh(MIXED["statistics"][0]), tmp_path / "two.toml", batch_size=BATCH, time_limit=1
+    )
+    parts = [row for row in auto.rows if not row.is_exact]
+    assert [bool(row.step_seconds) for row in parts] == [True] + [False] * (len(parts) - 1)
+    assert all("statistics of their own" in row.note for row in parts), auto.summary()

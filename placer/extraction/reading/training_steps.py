@@ -165,8 +165,7 @@ def model_specs(model: Any) -> Any:
 def _flat(structure: Any) -> list[Any]:
     import tensorflow as tf
 
-    found: list[Any] = tf.nest.flatten(structure)
-    return found
+    return list(tf.nest.flatten(structure))
 
 
 def _seen(model: Any) -> tuple[Any, Any]:
@@ -190,9 +189,9 @@ def _seen(model: Any) -> tuple[Any, Any]:
 
 
 def with_own_specs(model: Any, specs: Any) -> Any:
-    """The specs of a batch as :func:`model_specs` has them: lengths that the model leaves open, and
-    labels that its loss makes of those in ``specs``, numbers of classes in any dtype, ``[n, 1]`` as
-    well as ``[n]``.
+    """The specs of a batch as :func:`model_specs` has them: lengths that the model leaves open,
+    floats that it makes of whole numbers, and labels that its loss makes of those in ``specs``,
+    numbers of classes in any dtype, ``[n, 1]`` as well as ``[n]``.
 
     ``None`` where there is nothing to change, or it might train otherwise.
     """
@@ -213,13 +212,24 @@ def with_own_specs(model: Any, specs: Any) -> Any:
         shapes = [given.shape, given.shape[:-1]] if is_column else [given.shape]
         return any(own.shape.is_compatible_with(shape) for shape in shapes)
 
+    casts = _casts_inputs(model)
+
     def is_like(own: Any, given: Any) -> bool:
+        if casts and isinstance(given, tf.TensorSpec) and given.dtype.is_integer:
+            made = tf.TensorSpec(given.shape, model.compute_dtype)
+            given = made if made.dtype == own.dtype else given
         return isinstance(own, tf.TypeSpec) and bool(own.is_compatible_with(given))
 
     open_ = all(map(is_like, tf.nest.flatten(inputs), tf.nest.flatten(specs[0])))
     changed = (inputs if open_ else specs[0], labels, *specs[2:])
     alike = all(map(may_be, tf.nest.flatten(labels), tf.nest.flatten(specs[1])))
     return changed if alike and str(changed) != str(specs) else None
+
+
+def _casts_inputs(model: Any) -> bool:
+    """Whether ``call`` is Keras's for a graph of layers, which makes of inputs what Input says."""
+    kinds = type(getattr(model, "_functional", None) or model).__mro__
+    return "_standardize_inputs" in vars(next(kind for kind in kinds if "call" in vars(kind)))
 
 
 def as_tensors(data: Any) -> Any:
@@ -293,8 +303,7 @@ def _build_state(model: Any, specs: Any) -> None:
 
 def trains_as_keras(model: Any) -> bool:
     """Whether the training step of ``model`` is Keras's own."""
-    found: bool = type(model).train_step is base_model(model).train_step
-    return found
+    return bool(type(model).train_step is base_model(model).train_step)
 
 
 def keras_variables(model: Any) -> list[Any]:

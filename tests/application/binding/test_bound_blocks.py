@@ -59,20 +59,22 @@ def ordered():
 
 
 @pytest.mark.parametrize(
-    "labels",
+    ("x", "labels"),
     [
-        CLASSES.astype("uint8"),
-        CLASSES.astype("uint8")[:, None],
-        CLASSES.astype("float32"),
+        (X, CLASSES.astype("uint8")),
+        (X, CLASSES.astype("uint8")[:, None]),
+        (X, CLASSES.astype("float32")),
+        ((9 * X).astype("int64"), CLASSES),
     ],
-    ids=["uint8", "uint8 column", "float32"],
+    ids=["uint8", "uint8 column", "float32", "whole inputs"],
 )
-def test_labels_of_other_dtypes_train_as_planned(ordered, labels):
-    """The loss makes numbers of classes of all of them, so that they are what was planned for."""
+def test_batches_of_other_dtypes_train_as_planned(ordered, x, labels):
+    """The loss makes numbers of classes of all of them, and the model floats of its inputs, so that
+    they are what was planned for."""
     plain, model = classifier(), classifier()
-    expected = plain.fit(X, labels, **FIT).history
+    expected = plain.fit(x, labels, **FIT).history
     with ordered.bind(model) as bound:
-        found = model.fit(X, labels, **FIT).history
+        found = model.fit(x, labels, **FIT).history
         assert bound.functions["train_step"].plan is ordered
     assert found["accuracy"] == expected["accuracy"]
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)
@@ -237,7 +239,7 @@ def test_a_model_that_looks_words_up_is_answered():
     read = layers.Flatten()(layers.Embedding(5, 8)(ids))
     model = keras.Model([words, numbers], layers.Dense(1)(layers.Concatenate()([read, numbers])))
     model.compile("adam", "mse")
-    auto = placer.auto(model, "2xT4", batch_size=16, time_limit=1)
+    auto = placer.auto(model, "1xT4", batch_size=16, time_limit=1)
     assert auto.row is not None, auto.summary()
 
 

@@ -109,7 +109,9 @@ def test_keras_training_is_the_same_bit_for_bit(keras_program):
         assert losses_of(model, data, batch) == expected
         mapping = bound.functions["train_step"].mapping
         found = {v.path: mapping.planned(v.value.device) for v in keras_variables(model)}
-        assert {name: found[name] for name in plan.variables} == plan.variables
+        states = {name for name in plan.variables if "/rnn_state" in name}  # no weights to Keras
+        known = {name: plan.variables[name] for name in plan.variables.keys() - states}
+        assert {name: found[name] for name in known} == known
         if build in (programs.cnn, programs.recurrent):
             asked = {"batch_size": batch, "verbose": 0}
             assert model.evaluate(x, y, **asked) == plain.evaluate(x, y, **asked)
