@@ -406,7 +406,7 @@ def test_as_few_micro_batches_as_fit():
             "2xGPU:1GiB",
             "requires 5 accelerators, one for each replica; devices has 2",
         ),
-        ("stages:2", "2xGPU:1GiB", "it can be micro-batches, replicas"),
+        ("stages:2", "2xGPU:1GiB", "strategy must be micro-batches, replicas"),
     ],
 )
 def test_strategies_that_these_devices_cannot_run_are_refused(strategy, devices, told):
