@@ -95,7 +95,7 @@ def spec_text(spec: Devices) -> str:
     elif isinstance(spec, Sequence) and all(isinstance(item, str) for item in spec):
         text = ",".join(spec)
     else:
-        raise ValueError(f"devices are {spec!r}; give a text such as '2xT4', or a list of names")
+        raise ValueError(f"devices must be a text such as '2xT4' or a list of names; got {spec!r}")
     if device_names.LOCAL not in text:
         return text
     items = (item.strip() for item in text.split(","))

@@ -272,8 +272,8 @@ class _Trials:
         given = {device.name: device.memory_limit_bytes for device in self.cluster.devices}
         caps = self._limits(least, factor)
         sizes = [f"{n} from {format_bytes(given[n])} to {format_bytes(caps[n])}" for n in least]
-        tried = f"none with {low / factor:.1%} of that" if low else "nothing smaller"
-        note = f"raised: {', '.join(sizes)}; the search found {tried}"
+        less = f"{low / factor:.1%} of it" if low else "less"
+        note = f"raises {', '.join(sizes)}; no placement was found with {less}"
         change = f"--max-memory {self._with_caps(least, factor).max_memory}"
         return PlacedFix(kind="caps", change=change, note=note, plan=best)
 

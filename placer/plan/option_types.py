@@ -1,7 +1,7 @@
 """Types of the options that people give wrongly in Python."""
 
 from collections.abc import Mapping
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from placer.errors import UsageError
@@ -16,8 +16,15 @@ _TYPES: Mapping[str, tuple[Any, str]] = {
     "pins": (Mapping, "a mapping such as {'users*': 'CPU:0'}"),
     "pin_types": (Mapping, "a mapping such as {'Gather*': 'CPU:0'}"),
     "strategy": (str, "a text such as 'replicas:2'"),
+    "time_limit": (Real, "a number of seconds such as 30"),
 }
 """Types of values that people give wrongly, and an example of each."""
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "offload": ("auto", "never"),
+    "objective": ("transfer", "step-time", "throughput"),
+    "order": ("free", "fit", "memory"),
+}
 
 
 def require_types(given: Mapping[str, Any]) -> None:
@@ -26,5 +33,6 @@ def require_types(given: Mapping[str, Any]) -> None:
         types, example = _TYPES.get(name, (object, ""))
         if value is not None and not isinstance(value, types):
             raise UsageError(f"{name} must be {example}; got {value!r}")
-    if given.get("offload", "auto") not in ("auto", "never"):
-        raise UsageError(f"offload is {given['offload']!r}; it can be 'auto' or 'never'")
+    for name, known in _CHOICES.items():
+        if name in given and given[name] not in known:
+            raise UsageError(f"{name} must be {' or '.join(map(repr, known))}; got {given[name]!r}")

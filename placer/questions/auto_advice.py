@@ -127,7 +127,7 @@ class Advice:
             return f"{rates}: {name} ({self.choice.ratio(step, seconds):.2f} times as fast)"
         return (
             f"a larger batch, for more samples per second: launches and latencies take most of "
-            f"this step, so neither links {_LINKS:g} times as fast nor {rates} shorten it"
+            f"this step, which links {_LINKS:g} times as fast or {rates} would not shorten"
         )
 
     def _fastest_on(self, cluster: Cluster) -> tuple[str, float]:

@@ -54,9 +54,9 @@ _MOST_OPS = 20_000
 """Nor are there more ops then: more take minutes to build."""
 
 _ON_ONE = "the work of the whole batch takes one accelerator as long"
-_SHARED = "all accelerators busy all the time take as long"
+_SHARED = "it takes that long even with all accelerators busy all the time"
 PARTS = "its parts launch more ops, which take as long"
-_CHAIN = "its ops depend on one another for so long"
+_CHAIN = "its longest chain of ops takes that long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

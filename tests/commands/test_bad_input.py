@@ -119,8 +119,12 @@ def test_a_pipe_is_no_model(folder, capsys):
         (["good.pbtxt", "--outputs", "a:7"], 3, "there is no output 'a:7': 'a' has 1"),
         (["good.pbtxt", "--signature", "f"], 2, "--signature f is for SavedModels"),
         (["good.pbtxt", "--tag-set", "train"], 2, "--tag-set train is for SavedModels"),
-        (["good.pbtxt", "--shape", "b:3"], 2, "--shape names 'b', which is neither an input nor"),
-        (["good.pbtxt", "--shape", "x:3x2"], 2, "[3,2] for 'x', which is declared as [2,2]"),
+        (["good.pbtxt", "--shape", "b:3"], 2, "there is no input or op 'b' to set"),
+        (
+            ["good.pbtxt", "--shape", "x:3x2"],
+            2,
+            "[3,2] does not fit 'x', which is declared as [2,2]",
+        ),
     ],
 )
 def test_a_wrong_choice_says_what_exists(folder, capsys, argv, code, told):

@@ -18,17 +18,17 @@ A step is faster (4.10 ms -> 2.10 ms), 1.00 MiB more are sent, 1 op moved.
 a -> b
 plans of the same graph
 
-Figure                   Before     After  Difference
-─────────────────────────────────────────────────────────────
-bottleneck seconds      2.00 ms   2.00 ms           0
-critical path seconds   4.00 ms   4.00 ms           0
-fetch bytes               128 B     128 B           0
-messages                      4         4           0
-sent bytes             3.00 MiB  4.00 MiB   +1.00 MiB  +33.3%
-step seconds            4.10 ms   2.10 ms    -2.00 ms  -48.8%
-required GPU:0         60.0 MiB  60.0 MiB           0
-required GPU:1         90.0 MiB  90.0 MiB           0
-required CPU:0         1.00 KiB  1.00 KiB           0
+Figure            Before     After  Difference
+──────────────────────────────────────────────────────
+busiest device   2.00 ms   2.00 ms           0
+critical path    4.00 ms   4.00 ms           0
+fetch bytes        128 B     128 B           0
+messages               4         4           0
+sent bytes      3.00 MiB  4.00 MiB   +1.00 MiB  +33.3%
+step             4.10 ms   2.10 ms    -2.00 ms  -48.8%
+required GPU:0  60.0 MiB  60.0 MiB           0
+required GPU:1  90.0 MiB  90.0 MiB           0
+required CPU:0  1.00 KiB  1.00 KiB           0
 
 1 op moved: 1 GPU:0 to GPU:1
 

@@ -148,7 +148,7 @@ def _forced(
         elif function not in functions or not inner:
             keys = ", ".join(f"{item.key}{_text(item.shape)}" for item in program.inputs) or "none"
             raise UsageError(
-                f"--shape names {tensor!r}, which is neither an input nor an op (inputs: {keys})"
+                f"there is no input or op {tensor!r} to set a shape of (inputs: {keys})"
             )
         pair = number, tuple(None if dim is None or dim < 0 else dim for dim in shape)
         known = forced.setdefault(function, {})
@@ -186,7 +186,7 @@ def _given_shape(key: str, declared: Shape, given: Sequence[int | None]) -> tupl
     )
     if not fits:
         raise UsageError(
-            f"--shape gives {_text(shape)} for {key!r}, which is declared as {_text(declared)}"
+            f"the shape {_text(shape)} does not fit {key!r}, which is declared as {_text(declared)}"
         )
     return sharpen_shape(shape, declared) or ()
 

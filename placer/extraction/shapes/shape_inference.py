@@ -110,7 +110,7 @@ class ShapeAnalysis:
         fallbacks = Fallbacks(types, stored_shapes, {} if function else self.lengths)
         refinements = dict(self.forced.get(function, {}))
         for name in refinements.keys() - types.outputs.keys():
-            raise UsageError(f"--shape names {function}/{name}, but {function!r} has no such op")
+            raise UsageError(f"there is no op {function}/{name} to set a shape of")
         # import, learn from the result, import again, until nothing new is learnt
         one = None
         for number in range(MOST_ROUNDS):

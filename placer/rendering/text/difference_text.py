@@ -25,6 +25,13 @@ _ROWS = 10
 _IN_FILE = ("transfer_", "peak ")
 """Figures that JSON and CSV have, beside what is sent and required."""
 
+_NAMES = {
+    "bottleneck_seconds": "busiest device",
+    "critical_path_seconds": "critical path",
+    "slower_seconds": "slower work",
+    "step_seconds": "step",
+}
+
 _UNITS: Mapping[str, Callable[[Any], str]] = {
     "bytes": format_bytes,
     "seconds": format_seconds,
@@ -108,7 +115,7 @@ def _figures(found: Difference, width: int) -> RenderableType:
     headers = ("Figure", "Before>", "After>", "Difference>", ">")
     rows = [
         (
-            change.name.replace("_", " "),
+            _NAMES.get(change.name, change.name.replace("_", " ")),
             _shown(change, change.before),
             _shown(change, change.after),
             signed(change.difference, partial(_shown, change)),

@@ -86,16 +86,20 @@ def _by_reason(
     return Rows([heading, *headers], rows, width=width)
 
 
+_KINDS = {"caps": "limits", "spill": "offload"}
+"""Kinds of changes that have another name on the screen."""
+
+
 def conflict_blocks(
     plan: Plan, fixes: Sequence[PlacedFix] | None, width: int
 ) -> list[RenderableType]:
     """Why there is no placement, and what was tried and found to have one."""
-    if fixes is not None and plan.conflict:
-        plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
-    blocks = plan_blocks(plan, width)
-    if fixes is None:
-        return blocks
-    rows = [(fix.kind, Text(fix_line(fix.row))) for fix in fixes]
+    if fixes is None or plan.conflict is None:
+        return plan_blocks(plan, width)
+    tried = replace(plan, conflict=replace(plan.conflict, fixes=tuple(f.row for f in fixes)))
+    without = replace(plan, conflict=replace(plan.conflict, fixes=()))
+    blocks = [answer_line(plan_answer(tried)), *plan_blocks(without, width)[1:]]
+    rows = [(_KINDS.get(fix.kind, fix.kind), Text(fix_line(fix.row))) for fix in fixes]
     if not rows:
         rows = [("none", Text("no single change makes it fit"))]
     return [*blocks, Facts("Each of these changes makes it fit (tried)", list(rows))]

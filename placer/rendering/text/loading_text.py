@@ -35,8 +35,8 @@ def loading_rows(facts: LoadingFacts | None, signature: str) -> list[tuple[str, 
 def loaded_line(facts: LoadingFacts, signature: str) -> str:
     """Returns where variables are loaded by the plan, and the loader that does otherwise."""
     placed, plain = facts.devices[PLACED], facts.devices[PLAIN]
-    line = f"{_restored(facts, signature)}: {_where(placed)}"
-    return line if plain == placed else f"{line}; with plain {PLAIN} {_where(plain)}"
+    line = f"{_restored(facts, signature)}\nto {_where(placed)}"
+    return line if plain == placed else f"{line}\nby plain {PLAIN} to {_where(plain)}"
 
 
 def _where(devices: Mapping[str, int]) -> str:
@@ -54,8 +54,8 @@ def _restored(facts: LoadingFacts, signature: str) -> str:
     if not facts.copy_count:
         return unused
     return (
-        f"{unused}, {format_bytes(facts.copied_bytes)} of it a second time: the file stores "
-        f"{format_count(facts.copy_count, 'used variable')} twice"
+        f"{unused}, as the file stores {format_count(facts.copy_count, 'used variable')} "
+        f"({format_bytes(facts.copied_bytes)}) twice"
     )
 
 
