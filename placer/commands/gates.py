@@ -129,7 +129,7 @@ def require_like(baseline: Plan, plan: Plan | None, path: str) -> None:
     if unlike:
         differing = "; ".join(f"{what} {then}, here {now}" for what, then, now in unlike)
         raise UsageError(
-            f"--baseline {path} was made for another request: {differing}.  Ask for the same, or "
+            f"--baseline {path} was made for another request: {differing}. Ask for the same, or "
             "make the baseline again"
         )
 

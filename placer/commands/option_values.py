@@ -161,4 +161,6 @@ def strategy(text: str) -> str:
 
 def micro_batches(text: str) -> str:
     """The strategy of so many micro-batches, or of as few as fit (``auto``)."""
-    return strategy(f"micro-batches:{text if text == 'auto' else positive(text)}")
+    if text != "auto" and (not text.isdecimal() or int(text) < 1):
+        raise argparse.ArgumentTypeError(f"must be a positive integer or auto, got {text!r}")
+    return strategy(f"micro-batches:{text}")

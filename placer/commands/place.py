@@ -106,6 +106,11 @@ def require_placement(plan: Plan) -> None:
             f"no placement within the memory limits was found, and none is proven impossible: in "
             f"the best one {'; '.join(over)}. The result lists limits that would be enough"
         )
+    if not plan.placement and (method := plan.request.get("solver")):
+        raise NoSolutionError(
+            f"{method} found no placement, which does not prove that there is none: raise limits, "
+            "or leave out --solver"
+        )
     if not plan.placement:
         raise NoSolutionError(
             f"no placement was found in {plan.solver.seconds:.0f} s, and none is proven "

@@ -162,8 +162,9 @@ def _infer(
         warnings.append(("refused_op", message, tuple(found.refused)))
     if found.data_dependent:
         message = (
-            f"the sizes of {len(found.data_dependent)} ops depend on data and are taken at their "
-            f"largest; --shape NAME=4x10 on such an op sets them: {some(found.data_dependent)}"
+            f"some sizes depend on data and are taken at their largest, in ops: "
+            f"{len(found.data_dependent):,}. To set one, add --shape NAME=4x10 with the name of "
+            f"the op: {some(found.data_dependent)}"
         )
         warnings.append(("data_dependent_shape", message, found.data_dependent))
     return found, warnings

@@ -27,9 +27,7 @@ CHOSEN = "chosen"
 SPILLED = "spilled"
 COLOCATED = "colocated"
 
-_ON_CPU = (
-    "it saves transfers: this costs less within the limits than any other placement that was found"
-)
+_ON_CPU = "there it saves transfers, and costs least of all placements that were found"
 
 _CLOSE_NAMES = 3
 

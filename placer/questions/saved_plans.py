@@ -50,8 +50,8 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
     found, known = workload.graph.fingerprint, plan.model["fingerprint"]
     if found != known:
         raise UsageError(
-            f"the plan is of another model: its fingerprint is {known[:12]}, that of {source} is "
-            f"{found[:12]}; name the right one with --model"
+            f"the plan is of another model than {source} (fingerprints {known[:12]} and "
+            f"{found[:12]}): name the right one with --model"
         )
     if plan.placement:
         plan.check_ops(workload.graph.ops)

@@ -117,8 +117,8 @@ def test_a_pipe_is_no_model(folder, capsys):
         (["versions"], 3, "there is one in '1'"),
         (["good.pbtxt", "--outputs", "b"], 3, "there is no output or op 'b'"),
         (["good.pbtxt", "--outputs", "a:7"], 3, "there is no output 'a:7': 'a' has 1"),
-        (["good.pbtxt", "--signature", "f"], 2, "--signature f is for SavedModels"),
-        (["good.pbtxt", "--tag-set", "train"], 2, "--tag-set train is for SavedModels"),
+        (["good.pbtxt", "--signature", "f"], 2, "which has no signature 'f'"),
+        (["good.pbtxt", "--tag-set", "train"], 2, "which has no tag set 'train'"),
         (["good.pbtxt", "--shape", "b:3"], 2, "there is no input or op 'b' to set"),
         (
             ["good.pbtxt", "--shape", "x:3x2"],

@@ -232,7 +232,7 @@ def test_for_memory_the_simplest_way_that_fits_is_taken(saved_model, tmp_path):
         ({"margin": 1.5}, "margin"),
         ({"strategy": "replicas"}, "auto chooses"),
         ({"batch": 3}, "no option 'batch'"),
-        ({"data": 1}, "Keras model"),
+        ({"data": 1}, "Keras models"),
     ],
 )
 def test_wrong_requests_are_said(saved_model, settings, told):

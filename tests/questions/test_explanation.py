@@ -80,7 +80,7 @@ def test_a_plan_of_another_model_is_refused(plan):
     import tensorflow as tf
 
     other = tf.function(lambda x: x + 1, input_signature=[tf.TensorSpec((2,))])
-    with pytest.raises(UsageError, match="the plan is of another model"):
+    with pytest.raises(UsageError, match="is of another model than"):
         explain_plan(plan, other)
 
 

@@ -54,11 +54,11 @@ def read_meta_graph_file(meta_graph: Any, path: Path, choice: ProgramChoice) -> 
 
 def _require_outputs_only(kind: str, path: Path, choice: ProgramChoice) -> None:
     """Raises :class:`UsageError` for options that choose in a SavedModel."""
-    for flag, value in (("--signature", choice["signature"]), ("--tag-set", choice["tag_set"])):
+    for what, value in (("signature", choice["signature"]), ("tag set", choice["tag_set"])):
         if value:
             raise UsageError(
-                f"{flag} {value} is for SavedModels, and {str(path)!r} is a {kind}: name "
-                "what to run with --outputs"
+                f"{str(path)!r} is a {kind}, which has no {what} {value!r}: name what to run with "
+                "--outputs, or give the SavedModel that is meant"
             )
 
 
