@@ -65,8 +65,8 @@ class FittedStep:
 
     @property
     def extra_seconds(self) -> float:
-        """The seconds that the step takes longer."""
-        return self.step_seconds - self.free_seconds
+        """The seconds that the step takes longer; none where another order is faster."""
+        return max(self.step_seconds - self.free_seconds, 0.0)
 
     @property
     def is_proven(self) -> bool:
