@@ -88,8 +88,8 @@ def simulated_line(model: Path, placed: Path, cap: int) -> str:
     one = serves(model, limit)
     return (
         f"On two simulated GPUs limited to {cap / 1024**2:.0f} MiB each, TensorFlow's GPU runtime "
-        f"{'loads it and runs' if two else 'does not run'} {STEPS} steps; on one it "
-        f"{'runs' if one else 'does not run'} the model as it is."
+        f"{'loads it and runs' if two else 'does not run'} {STEPS} steps; one of them "
+        f"{'holds' if one else 'does not hold'} the unplaced model."
     )
 
 

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
             "--clear takes the devices out and nothing else: leave it out, or the rest"
         )
     if arguments.clear == bool(arguments.plan):
-        raise UsageError("give a PLAN to apply, or --clear to take the devices out, and only one")
+        raise UsageError("give either a PLAN to apply, or --clear to undo a placement")
     check_writable(arguments.output, force=arguments.force, may_be_folder=True)
     plan = None if arguments.clear else Plan.load(arguments.plan)
     if plan is not None:

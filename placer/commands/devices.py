@@ -58,7 +58,7 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "simulate",
         description="Run a command on GPUs that this machine does not have: TensorFlow places, "
         "optimizes and allocates as it would there, but values and times mean nothing. Prints the "
-        "most memory that each GPU held, and where memory ran out, which ops held it.",
+        "most memory that each GPU held; if a GPU ran out of memory, also the ops that held it.",
     )
     parser.usage = "placer simulate [OPTIONS] --devices SPEC -- COMMAND..."
     parser.set_defaults(after_dashes=())  # the command, which has options of its own

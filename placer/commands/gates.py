@@ -104,7 +104,9 @@ def _read_baseline(path: str | None, shares: Sequence[str]) -> tuple[Plan, float
             f"--fail-above {shares[0]} requires a plan to compare with: --baseline PLAN"
         )
     if len(shares) != 1:
-        raise UsageError("--baseline requires one --fail-above +5%, how much figures may grow")
+        raise UsageError(
+            "--baseline requires one --fail-above +N%, the growth that is allowed, such as +5%"
+        )
     try:
         share = float(shares[0].removeprefix("+").removesuffix("%")) / 100
     except ValueError as error:

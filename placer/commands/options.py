@@ -38,9 +38,9 @@ _TABLE = """
 --batch-size N        Set the unknown leading dimensions of inputs
 --shape NAME=32x128 * Set the shape of one input or op (repeatable); a dimension may be ? (as
                       declared) or a name: --shape ids=BxT --shape mask=BxT --dim B=8 --dim T=128
---ragged NAME=32x50 *  Set the sizes of a ragged input to 32 rows of 50 values on average (32x50x4
-                      for rows of rows), or those of a sparse input to 32 rows of 50 non-zeros; ?x50
-                      takes the batch size as the number of rows
+--ragged NAME=32x50 *  Set the size of a ragged or sparse input: 32 rows with 50 values each on
+                      average. 32x50x4: each of the 50 is a row of 4. ?x50: as many rows as the
+                      batch has
 --dim T=128 *         Set the size of the dimensions with this name (repeatable)
 --red-zones off       Assume TF_DISABLE_RZ_CHECK=1 where the program runs: without the guard buffers
                       of cuDNN's autotuning the first step takes less memory [default: on]
@@ -58,7 +58,7 @@ _TABLE = """
                       time of a step, or the load of the busiest device (throughput) [default:
                       transfer]
 --offload auto|never  Offload ops to the CPU when they don't fit on the GPUs, or never [default:
-                      auto; never with several batch sizes or --micro-batches auto]
+                      auto; never where the largest batch or the fewest micro-batches are asked for]
 --pin GLOB=GPU:0 *    Pin ops to a device by name; * also matches / (repeatable)
 --pin-type GLOB=GPU:0 *  Pin ops to a device by op type, such as MatMul (repeatable)
 --keep-together GLOB *  Keep these ops on one device (repeatable)
@@ -74,7 +74,8 @@ _TABLE = """
 --fit MEANS           Make a training step fit before ops are offloaded: auto, or some of release
                       (gradients freed early), order (control dependencies), recompute (computed
                       again in the backward pass), swap (kept on the host meanwhile)
---max-slowdown 30%    Accept steps that --fit makes at most this much longer [default: no limit]
+--max-slowdown 30%    Reject what --fit does if a step becomes longer by more than this [default: no
+                      limit]
 --strategy NAME       Run the batch in micro-batches[:N] (in turn), replicas[:N] (side by side, one
                       per device), pipeline[:N] (micro-batches through stages) or hybrid[:N]
                       (replicas that each span several devices); placer auto --dry-run compares
@@ -95,7 +96,8 @@ _TABLE = """
 --fallback {soft,strict}  Let TensorFlow move ops whose device has no kernel for them, or fail with
                       exit code 8 [default: soft]
 
---clear               Remove all devices and a plan's control dependencies; applies no plan
+--clear               Undo a placement: remove all device strings, and the control dependencies that
+                      a plan added; takes no PLAN
 --drop-unused         Leave out variables that no signature and no saved function uses
 --on-cpu-devices      Write CPU devices in place of the accelerators (GPU:0 becomes CPU:1)
 --inputs FILE         Read arrays by input name from an .npz, TFRecord or JSON lines file [default:
@@ -111,12 +113,12 @@ _TABLE = """
                       folder with plugins/profile, or an *.xplane.pb file)
 --steps N             Measure this many steps [default: 20]
 --threads N           Give each op this many threads [default: 1]
---onednn              Leave oneDNN on, which makes one op of several
+--onednn              Leave oneDNN on, which fuses ops
 --solver NAME         Search with this method: cp-sat, or a heuristic of placer compare such as heft
                       (docs/glossary.md explains them) [default: cp-sat]
 --workers N           Threads of the search [default: one per core]
---work-limit N        Limit each search by steps instead of seconds, for repeatable results (unless
-                      the time limit comes first)
+--work-limit N        Limit each search by its own steps instead of seconds, for repeatable results
+                      unless the time limit comes first; 20 is usual
 """
 """Options with what stands for their value (``{...}``: one of these, by default the first; with a
 ``*`` a list, as often as it is given; without one it is a switch) and their help."""

@@ -126,8 +126,8 @@ class Advice:
         if not self.choice.is_as_good_as(step, seconds):
             return f"{rates}: {name} ({self.choice.ratio(step, seconds):.2f} times as fast)"
         return (
-            f"a larger batch, for more samples per second: launches and latencies take most of "
-            f"this step, which links {_LINKS:g} times as fast or {rates} would not shorten"
+            "a larger batch, for more samples per second: launches and latencies take most of this "
+            "step, so faster links or accelerators would not shorten it"
         )
 
     def _fastest_on(self, cluster: Cluster) -> tuple[str, float]:

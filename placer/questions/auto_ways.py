@@ -53,9 +53,9 @@ _FEWEST_PER_STAGE = 2
 _MOST_OPS = 20_000
 """Nor are there more ops then: more take minutes to build."""
 
-_ON_ONE = "the work of the whole batch takes one accelerator as long"
-_SHARED = "it takes that long even with all accelerators busy all the time"
-PARTS = "its parts launch more ops, which take as long"
+_ON_ONE = "the whole batch on one accelerator takes that long"
+_SHARED = "even with every accelerator fully busy it takes that long"
+PARTS = "its parts launch more ops, which take that long"
 _CHAIN = "its longest chain of ops takes that long"
 
 

@@ -32,9 +32,8 @@ def read_source(path: Path, *, as_written: bool = False) -> Any:
     if message is None:
         *names, last = sorted(known.name.partition(":")[2] for known in FILE_FORMATS)
         raise ModelError(
-            f"{str(path)!r} ({len(content):,} bytes) is neither a {', a '.join(names)} nor a "
-            f"{last}, in binary or in text, or it has no ops: model.export() of Keras and "
-            "tf.saved_model.save write models that can be read"
+            f"{str(path)!r} ({len(content):,} bytes) cannot be read as a {', a '.join(names)} or a "
+            f"{last}, or has no ops: write one with model.export() of Keras or tf.saved_model.save"
         )
     if not as_written and INPUTS.encode() in content:
         for graph_def in graph_defs(message):

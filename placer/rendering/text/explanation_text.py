@@ -123,7 +123,7 @@ def _because(found: OpExplanation, width: int) -> Text:
 
 def _group(found: OpExplanation, width: int) -> str:
     if len(found.group_ops) == 1:
-        return "it can be placed on its own"
+        return "it shares a device with no other op"
     shown = [shorten(op, width // 2) for op in found.group_ops[:_MOST_NAMES]]
     left = len(found.group_ops) - len(shown)
     lines = [

@@ -53,7 +53,7 @@ _OWN_LIMITS = (
 )
 """Note on an answer that the clock had a say in before the time limit."""
 
-_OTHER_TIES = "another run may find a placement that is as good"
+_OTHER_TIES = "another run may find a different one, equally good"
 """Note on one that is proven best."""
 
 _REQUIRED = (
@@ -140,7 +140,7 @@ def _quality(plan: Plan) -> RenderableType:
     if plan.placement:
         rows += [
             (cost_label(solver), quality_text(solver)),
-            *([("that is", parts)] if (parts := cost_text(metrics)) else []),
+            *([("that is", parts)] if (parts := cost_text(plan)) else []),
             ("transfers", _transfer_totals(plan)),
             ("step", _step_line(metrics)),
         ]
@@ -216,12 +216,16 @@ def quality_text(solver: SolverAnswer) -> str:
     return f"{amount(value)}, lower bound {amount(bound)}, gap {gap:.1%}"
 
 
-def cost_text(metrics: PlanMetrics) -> str:
-    """Returns the parts of a cost: ``"sends 260 KiB in 9 messages; ops take 41 µs longer ..."``."""
+def cost_text(plan: Plan) -> str:
+    """Returns the parts of a cost: ``"260 KiB sent in 9 messages, ..."``."""
+    metrics, solver = plan.metrics, plan.solver
     if metrics.sent_bytes is None or metrics.messages is None:
         return ""
     sends = format_count(metrics.messages, "message")
-    found = f"sends {format_bytes(metrics.sent_bytes)} in {sends}"
+    found = f"{format_bytes(metrics.sent_bytes)} sent in {sends}"
+    latency = (solver.link_latency_seconds or 0.0) * (solver.link_bandwidth or 0.0)
+    if latency and metrics.messages:
+        found += f", whose latency counts as {format_bytes(round(metrics.messages * latency))}"
     if not metrics.slower_seconds:
         return found
     return f"{found}; ops take {format_seconds(metrics.slower_seconds)} longer where they are"

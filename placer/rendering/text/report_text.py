@@ -199,7 +199,7 @@ def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
         return [("required", Text(required, style="bold"))]
     found = Text.assemble((required, "bold"), ", the limit that TensorFlow's allocator requires")
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
-    median = f"{format_bytes(memory.need_bytes)} in the median order of the ops: "
+    median = f"in the median order of the ops {format_bytes(memory.need_bytes)}: "
     is_same = memory.need_bytes == memory.required_bytes
     made_of = ("" if is_same else median) + (", ".join(parts) or "nothing")
     rows: list[tuple[str, RenderableType]] = [("required", found), ("made of", made_of)]
@@ -277,7 +277,7 @@ def _placing_rows(report: Report, width: int) -> list[tuple[str, RenderableType]
 def _group_line(report: Report, width: int) -> str:
     group = report.largest_group
     if group is None:
-        return "every op can be placed on its own"
+        return "no op must share a device with another"
     return (
         f"{format_bytes(group.needed_bytes)}, of which {format_bytes(group.resident_bytes)} "
         f"resident, in {format_count(group.op_count, 'op')} that cannot be divided "

@@ -187,7 +187,7 @@ def _rows(search: StagedRun, deadline: Deadline) -> Reasons:
             part = deadline.part(share, _least_rows_seconds(request))
             ended = search.pursue(rows, part, 1)
             share = SCHEDULE.next_share
-    return "the best placement by the rows, and a bound", ended
+    return "the best placement within the limits, and a bound", ended
 
 
 def _rows_share(request: PeakRequest) -> float:
