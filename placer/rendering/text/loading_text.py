@@ -54,13 +54,8 @@ def _restored(facts: LoadingFacts, signature: str) -> str:
     if not facts.copy_count:
         return unused
     return (
-<<<<<<< HEAD
         f"{unused}, as the file stores {format_count(facts.copy_count, 'used variable')} "
         f"({format_bytes(facts.copied_bytes)}) twice"
-=======
-        f"{unused}, of which {format_bytes(facts.copied_bytes)} are second copies "
-        f"({format_count(facts.copy_count, 'used variable')} are stored twice)"
->>>>>>> 5470c7f8 (Sentences that a third reader read twice)
     )
 
 

@@ -140,7 +140,7 @@ def _quality(plan: Plan) -> RenderableType:
     if plan.placement:
         rows += [
             (cost_label(solver), quality_text(solver)),
-            *([("that is", parts)] if (parts := cost_text(plan)) else []),
+            *([("made of", parts)] if (parts := cost_text(plan)) else []),
             ("transfers", _transfer_totals(plan)),
             ("step", _step_line(metrics)),
         ]

@@ -26,7 +26,7 @@ SavedModel · signature serving_default · batch 32 · 4 ops
 Placement
   status     OPTIMAL (proven best)
   cost       3.00 MiB, lower bound 3.00 MiB, gap 0.0%
-  that is    sends 3.00 MiB in 4 messages
+  made of    3.00 MiB sent in 4 messages
   transfers  1 data 3.00 MiB, 1 feed 1.00 KiB, 1 fetch 128 B, 1 control
   step       4.10 ms predicted; critical path 4.00 ms; busiest device 2.00 ms if
              its work and transfers did not overlap
@@ -135,9 +135,9 @@ def test_a_cost_is_told_in_parts():
     """What is sent, in how many messages, and how much longer ops take where they are."""
     metrics = replace(small_plan().metrics, sent_bytes=260 << 10, messages=9, slower_seconds=41e-6)
     text = render_plan(small_plan(metrics=metrics), width=200)
-    assert "that is    sends 260 KiB in 9 messages; ops take 41.0 µs longer where they are" in text
+    assert "made of    260 KiB sent in 9 messages; ops take 41.0 µs longer where they are" in text
     text = render_plan(small_plan(metrics=replace(metrics, messages=1, slower_seconds=0.0)))
-    assert "sends 260 KiB in 1 message\n" in text
+    assert "260 KiB sent in 1 message\n" in text
 
 
 def test_all_on_the_host_is_said_beside_the_status():
@@ -232,7 +232,7 @@ def test_what_every_plan_of_its_kind_says_is_no_warning(code):
 def test_a_proof_is_not_doubted_for_the_clock():
     """Where the clock ended a part of the search, what is proven best stays so."""
     solver = replace(small_plan().solver, cut_by_time=True)
-    assert "another run may find a placement that is as good" in " ".join(
+    assert "another run may find a different one, equally good" in " ".join(
         render_plan(small_plan(solver=solver)).split()
     )
     for seconds, said in ((5.2, "may find another placement"), (30.0, "time limit reached; a")):
