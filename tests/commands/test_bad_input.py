@@ -68,12 +68,12 @@ def fails(capsys, argv, code, *told):
 
 
 FILES = {
-    "empty": (b"", "neither a GraphDef, a MetaGraphDef nor a SavedModel"),
-    "no ops": (b"\x22\x03\x08\xe8\x07", "in binary or in text, or it has no ops"),
-    "text": (b"Dear reader,\nthis is no graph.\n", "neither a GraphDef"),
-    "random": (random.Random(0).randbytes(5000), "neither a GraphDef"),
-    "enormous length": (b"\x0a\xff\xff\xff\xff\x07" + b"x" * 100, "neither a GraphDef"),
-    "cut text": (NODES.encode()[:150], "neither a GraphDef"),
+    "empty": (b"", "cannot be read as a GraphDef, a MetaGraphDef or a SavedModel"),
+    "no ops": (b"\x22\x03\x08\xe8\x07", "or has no ops"),
+    "text": (b"Dear reader,\nthis is no graph.\n", "cannot be read as a GraphDef"),
+    "random": (random.Random(0).randbytes(5000), "cannot be read as a GraphDef"),
+    "enormous length": (b"\x0a\xff\xff\xff\xff\x07" + b"x" * 100, "cannot be read as a GraphDef"),
+    "cut text": (NODES.encode()[:150], "cannot be read as a GraphDef"),
     "cycle": (NODES.replace('"x" input: "x"', '"y" input: "x"'), "cycle that is not a v1 loop: "),
     "self": (NODES.replace('"x" input: "x"', '"a" input: "x"'), "a -> a"),
     "duplicate": (NODES.replace('name: "y"', 'name: "a"'), "two ops of the graph are called 'a'"),
@@ -100,7 +100,7 @@ def test_a_truncated_binary_file_is_refused(folder, capsys):
 
     content = text_format.Parse(NODES, graph_pb2.GraphDef()).SerializeToString()
     (folder / "half.pb").write_bytes(content[: len(content) // 2])
-    fails(capsys, ["report", "half.pb"], 3, "neither a GraphDef")
+    fails(capsys, ["report", "half.pb"], 3, "cannot be read as a GraphDef")
 
 
 def test_a_pipe_is_no_model(folder, capsys):

@@ -107,7 +107,7 @@ def test_growth_over_a_baseline_trips_the_gate(saved_model, plan_path, tmp_path,
     ("gate", "told"),
     [
         (["--fail-above", "+5%"], "requires a plan to compare with: --baseline PLAN"),
-        (["--baseline", "{plan}"], "--baseline requires one --fail-above +5%"),
+        (["--baseline", "{plan}"], "--baseline requires one --fail-above +N%"),
         (["--baseline", "{plan}", "--fail-above", "+x%"], "is not a percentage"),
         (["--baseline", "{plan}", "--fail-above=-5%"], "is below zero"),
         (["--baseline", "missing.json", "--fail-above", "+5%"], "cannot read the plan"),

@@ -107,8 +107,11 @@ def test_fail_on_fallback_is_a_gate(application, capsys):
         (["verify", "m", "--fail-on", "unmodelled"], "one of fallback"),
         (["apply", "m", "plan.json"], "--output OUT"),
         (["apply", "m", "plan.json", "-o", "plan.json"], "plan.json exists already"),
-        (["apply", "m", "-o", "placed"], "give a PLAN to apply, or --clear"),
-        (["apply", "m", "plan.json", "--clear", "-o", "placed"], "and only one"),
+        (["apply", "m", "-o", "placed"], "give either a PLAN to apply, or --clear"),
+        (
+            ["apply", "m", "plan.json", "--clear", "-o", "placed"],
+            "give either a PLAN to apply, or --clear",
+        ),
         (["verify", "m", "--record", "new.json"], "give PLAN too"),
         (["apply", "m", "inputs.npz", "-o", "placed"], "cannot read the plan inputs.npz"),
     ],

@@ -167,7 +167,7 @@ def test_what_the_allocator_needs_is_shown_with_its_parts():
     )
     shown = " ".join(render_report(replace(report, memory=memory)).split())
     assert (
-        "required 9.00 MiB, the limit that TensorFlow's allocator requires made of 7.00 MiB in the "
-        "median order of the ops: tensors 5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB"
+        "required 9.00 MiB, the limit that TensorFlow's allocator requires made of in the median "
+        "order of the ops 7.00 MiB: tensors 5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB"
         in shown
     )
