@@ -14,6 +14,7 @@ from cost_models.byte_sizes import (
     AMPLE_BYTES,
     bytes_with_unit,
     format_bytes,
+    parse_bytes,
     parse_reserve,
     positive_bytes,
 )
@@ -37,6 +38,9 @@ Devices = str | Path | Sequence[str]
 
 _COUNT = re.compile(r"(?:(\d+)[xX])?(.+)", re.DOTALL)
 _LARGEST_INDEX = 4095
+
+MOST_DEVICES = 1024
+"""Devices at most in a list: tables of links and of moves grow with its square."""
 
 
 def parse_cluster(
@@ -149,6 +153,8 @@ def _parse_spec(spec: str) -> tuple[list[DeviceDraft], Cluster]:
         ("", preset(found.model), None, found.count) if found else _parse_item(item.strip())
         for item, found in zip(spec.split(","), known_machines, strict=True)
     ]
+    if (asked := sum(count for _, _, _, count in items)) > MOST_DEVICES:
+        raise ValueError(f"{asked:,} devices are asked for; name {MOST_DEVICES:,} at most")
     taken = named_once(name for name, _, _, _ in items if name)
     drafts = list[DeviceDraft]()
     links = dict[tuple[str, str], Link]()
@@ -234,9 +240,18 @@ def _cap_rows(
         name, equals, size = row.partition("=")
         if not equals:
             raise ValueError(
-                f"memory limit {row!r} names no device; write GPU=8GiB (every GPU) or GPU:0=8GiB"
+                f"memory limit {row!r} {_lacks(row)}; write GPU=8GiB (every GPU) or GPU:0=8GiB"
             )
         yield name.strip(), size
+
+
+def _lacks(row: str) -> str:
+    """Returns the part of ``DEVICE=SIZE`` that is missing."""
+    try:
+        parse_bytes(row)
+    except ValueError:
+        return "has no size"
+    return "names no device"
 
 
 def _capped(key: int | str, names: list[str]) -> list[str]:

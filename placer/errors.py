@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from operator import index
+from typing import TYPE_CHECKING, SupportsIndex
 
-from placer.front_words import in_front_words
+from placer.front_words import in_front_words, keyword_of
 
 if TYPE_CHECKING:
     from placer.problem.conflict import Conflict
@@ -55,11 +56,39 @@ def missing_tensorflow(error: Exception) -> UsageError | None:
     return UsageError(TENSORFLOW_MISSING) if missing else None
 
 
+def near_names(name: str, known: Iterable[str], cutoff: float = 0.6, most: int = 3) -> str:
+    """Returns ``; did you mean ...?`` where some of the ``known`` begin or end as ``name`` does, or
+    are spelled like it (``most`` of these), else nothing.
+
+    >>> near_names("Matmul", ["VarHandleOp", "MatMul"]), near_names("zzz*", ["a"])
+    ('; did you mean MatMul?', '')
+    """
+    wanted, spellings = name.strip("*").casefold(), dict.fromkeys(known)
+    if not wanted:
+        return ""
+    near = [each for each in spellings if each.casefold().startswith(wanted)]
+    near = near or [each for each in spellings if each.casefold().endswith(wanted)]
+    if not near and len(spellings) <= _MOST_COMPARED:
+        folded = {each.casefold(): each for each in spellings}
+        near = [folded[key] for key in get_close_matches(wanted, folded, n=most, cutoff=cutoff)]
+    return f"; did you mean {' or '.join(near[:3])}?" if near else ""
+
+
+_MOST_COMPARED = 20_000
+"""Names at most that are compared letter by letter, which takes long for many."""
+
+
 def unknown_option(name: str, known: Collection[str]) -> UsageError:
     """The error for a keyword argument that is none of the ``known``, with the nearest of them."""
-    near = get_close_matches(name, known, n=3, cutoff=0.5)
-    meant = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
-    return UsageError(f"there is no option {name!r}: {meant}")
+    own = keyword_of(name)
+    near = f"did you mean {own}?" if own != name else near_names(name, known, cutoff=0.5)[2:]
+    return UsageError(f"there is no option {name!r}: {near or f'known are {some(known)}'}")
+
+
+def require_count(name: str, given: object, meaning: str) -> None:
+    """Raises :class:`UsageError` unless the argument ``name`` is a whole number of one or more."""
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex) or index(given) < 1:
+        raise UsageError(f"{name} is {given!r}; give a whole number from 1 on, {meaning}")
 
 
 class ModelError(PlacerError):

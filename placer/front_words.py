@@ -72,6 +72,16 @@ def in_front_words(message: str) -> str:
     return _OPTION.sub(_argument, message)
 
 
+def keyword_of(name: str) -> str:
+    """The keyword argument that an option of the command line is in Python.
+
+    >>> keyword_of("inexact"), keyword_of("pin_type"), keyword_of("offload")
+    ('exact=False', 'pin_types', 'offload')
+    """
+    flag = name.replace("_", "-")
+    return _NAMES.get(flag, name) if flag not in _SWITCHES else name
+
+
 def _argument(found: re.Match[str]) -> str:
     flag, value = found["flag"], found["value"]
     if flag is None:

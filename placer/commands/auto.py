@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
 from placer.commands.terminal import progress, require_writable, show
-from placer.errors import NoSolutionError
+from placer.errors import NoSolutionError, UsageError
 from placer.files import check_writable
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def run(arguments: argparse.Namespace) -> None:
     pipeline raises.
     """
     plan_file = f"{arguments.output}.plan.json"
-    if arguments.dry_run:
-        arguments.output = None
+    if arguments.dry_run and arguments.output:
+        raise UsageError("--dry-run writes nothing: leave it out, or leave out -o")
     if arguments.output:
         check_writable(arguments.output, force=arguments.force, may_be_folder=True)
         check_writable(plan_file, force=arguments.force)

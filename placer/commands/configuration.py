@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
-from placer.errors import UsageError
+from placer.errors import UsageError, near_names
 
 FILES = ("placer.toml", "pyproject.toml")
 """Files in the current folder, the first that sets options counts."""
@@ -31,8 +30,7 @@ def default_words(flags: Sequence[str], known: Collection[str]) -> list[str]:
     for name, value in rows.items():
         flag = f"--{name.replace('_', '-')}"
         if flag not in known:
-            near = get_close_matches(flag, known, n=1)
-            meant = f"; did you mean {near[0][2:]}?" if near else ""
+            meant = near_names(name, [each[2:] for each in known], most=1)
             raise UsageError(f"{path} sets {name}, which is not an option of such a file{meant}")
         if flag in flags:
             words += _words(flag, value)

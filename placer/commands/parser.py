@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
 from placer import __version__
 from placer.commands.configuration import default_words
 from placer.commands.options import IN_FILES
+from placer.errors import near_names
 from placer.rendering.quantities import printable
 
 HELP = """\
@@ -144,13 +144,6 @@ _MODULE_OF = {
 """Where a command lies whose module has another name."""
 
 
-def near(name: str, known: Sequence[str]) -> str:
-    """Returns ``; did you mean ...?`` where a known name is like ``name``, else nothing."""
-    found = [each for each in known if each.startswith(name)]
-    found = found or get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {' or '.join(found[:3])}?" if found else ""
-
-
 class HelpFormatter(argparse.HelpFormatter):
     """Wraps descriptions, and leaves lines of examples as they are."""
 
@@ -208,7 +201,8 @@ class _Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             known = [str(each) for each in action.choices]
-            text = f"must be one of {', '.join(known)}, got {value!r}{near(str(value), known)}"
+            near = near_names(str(value), known, most=1)
+            text = f"must be one of {', '.join(known)}, got {value!r}{near}"
             raise argparse.ArgumentError(action, text)
 
 
@@ -279,8 +273,9 @@ class _CommandParser(_Parser):
             flag = word.partition("=")[0]
             if flag.startswith("--") and flag not in ("--", *known):
                 shown = [name for name in known if known[name].help != argparse.SUPPRESS]
-                alike = near(flag.replace("_", "-"), [name for name in shown if len(name) > 2])
-                self.error(f"there is no option {flag}{alike}")
+                shown = [name for name in shown if len(name) > 2]
+                near = near_names(flag.replace("_", "-"), shown, most=1)
+                self.error(f"there is no option {flag}{near}")
 
 
 _MISSING = "the following arguments are required: "
@@ -309,7 +304,7 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     if words and first not in (*EXAMPLES, *parser._option_string_actions):
         if first.startswith("-"):
             parser.error(f"there is no option {first!r}; options follow a command")
-        parser.error(f"there is no command {first!r}{near(first, list(EXAMPLES))}")
+        parser.error(f"there is no command {first!r}{near_names(first, EXAMPLES, most=1)}")
     asked = [word for word in words[:1] if word in EXAMPLES] or ([] if words else EXAMPLES)
     for name in dict.fromkeys(_MODULE_OF.get(name, name) for name in asked):
         import_module(f"placer.commands.{name}").add_command(commands)

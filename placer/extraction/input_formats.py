@@ -6,6 +6,7 @@ it.  They are imported when they are called, and messages name the kinds that st
 """
 
 from collections.abc import Sequence
+from os import PathLike
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
@@ -70,10 +71,20 @@ def read_live(source: Any, outputs: Sequence[str] | None) -> Any:
     raise unreadable(source)
 
 
+def require_source(source: Any) -> None:
+    """Raises :class:`UsageError` for what is no path and of no kind, before the devices are looked
+    at."""
+    if isinstance(source, str | PathLike):
+        return
+    is_plain = isinstance(source, int | float | bytes | list | tuple | dict | None)
+    if is_plain or not any(known.recognises(source) for known in LIVE_FORMATS):
+        raise unreadable(source)
+
+
 def unreadable(source: Any) -> UsageError:
     """The error for an object of no kind."""
     *names, last = [known.name for known in LIVE_FORMATS]
     return UsageError(
-        f"cannot read a program from a {type(source).__name__}: pass a path, {', '.join(names)} "
-        f"or {last}"
+        f"cannot read a program from what is of type {type(source).__name__!r}: pass a path, "
+        f"{', '.join(names)} or {last}"
     )

@@ -5,6 +5,7 @@ from typing import Any, Unpack
 
 from cost_models.clusters import Devices
 from cost_models.device_names import LOCAL
+from placer.extraction.input_formats import require_source
 from placer.fitting.placed_order import FREE
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.fixes import with_fixes
@@ -53,6 +54,7 @@ def place(source: Any, devices: Devices = LOCAL, **options: Unpack[Keywords]) ->
     Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
     read, :class:`ShapeError` when too many shapes stay unknown.
     """
+    require_source(source)
     wanted = decide(source, devices, read_options(on_accelerators(options)))
     if needs_trials(wanted):
         return place_in_parts(source, devices, wanted)
@@ -74,6 +76,7 @@ def report(source: Any, devices: Devices | None = None, **options: Unpack[Keywor
     Without ``devices`` the figures are for one accelerator, the reference device.  ``options``
     and errors as for :func:`place`.
     """
+    require_source(source)
     wanted = read_options(options)
     workload = read_workload(source, devices or REFERENCE_DEVICE, wanted)
     found = analyse(workload, predict_on_one_device(workload))

@@ -25,10 +25,11 @@ from placer.plan.loading_facts import LoadingFacts
 from placer.plan.report import LEFT_OVER_WORDS, LeftOverSinks
 from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import Metrics
-from placer.prediction.scoring import cost, most_held_bytes, slower_bytes
+from placer.prediction.scoring import cost, slower_bytes
 from placer.problem.conflict import Conflict, Fix
 from placer.problem.placement_costs import cost_link
 from placer.solving.caps.predictions import PEAK_OVER_CAP
+from placer.solving.conflicts.elements import may_fit
 from placer.solving.solution import Solution
 
 _OPS_PER_WARNING = 20
@@ -195,8 +196,7 @@ def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator
     )
     if away > slower:
         message += f"but copying its inputs would take {format_seconds(away / speed)}"
-        room = sum(problem.capacity_bytes[device] for device in problem.beside_host)
-        if most_held_bytes(problem) <= room:
+        if may_fit(replace(problem, spill="never")):
             message += ". To use it all the same: --offload never"
     else:
         message += "but no placement within the limits that costs less was found"

@@ -6,10 +6,9 @@ import json
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from placer.errors import InfeasibleError, UsageError, some
+from placer.errors import InfeasibleError, UsageError, near_names, some
 from placer.files import rebased, write_text
 from placer.graph.program_source import Bindings, ModelSource
 from placer.graph.rewriting import NO_REWRITING, Rewriting
@@ -241,11 +240,10 @@ class Plan(Page):
         unknown = [name for name in self.placement if name not in known and name not in added]
         missing = [name for name in (*ops, *added) if name not in self.placement]
         if unknown:
-            near = get_close_matches(unknown[0], missing or ops, n=2, cutoff=0.6)
             raise UsageError(
                 f"the plan places {len(unknown):,} of its {len(self.placement):,} ops that the "
                 f"model does not have, the first {unknown[0]!r}"
-                + (f"; did you mean {' or '.join(near)}?" if near else "")
+                + near_names(unknown[0], missing or ops)
             )
         if missing:
             raise UsageError(

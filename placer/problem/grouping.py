@@ -11,6 +11,7 @@ from placer.graph.op_graph import ColocationGroup, OpGraph
 from placer.graph.passes.differentiation import TAPE_GRADIENT, V1_GRADIENT, is_gradient_name
 from placer.graph.tensor_names import op_of
 from placer.graph.union_find import UnionFind
+from placer.problem.pins import hint_of
 
 SMALL_CONSTANT_BYTES = 1024
 """A constant up to this size stays with its only reader."""
@@ -91,6 +92,7 @@ def _kept_together(graph: OpGraph, glob: str) -> ColocationGroup:
     if not ops:
         raise UsageError(
             f"--keep-together {glob}: no op of the {len(graph.ops):,} in the graph matches"
+            f"{hint_of(glob, graph.ops)}"
         )
     return ColocationGroup(ops=ops, reasons=("keep_together",))
 

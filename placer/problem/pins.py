@@ -1,14 +1,13 @@
 """Pins: which ops are asked for, on which device, and whether they can run there."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from itertools import islice
 from operator import attrgetter
 
 from cost_models import device_names, kernels
 from cost_models.devices import Cluster
-from placer.errors import UsageError
+from placer.errors import UsageError, near_names, some
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import slot_owners
@@ -45,10 +44,12 @@ def pinned_devices(
             ]
             if not matched:
                 what = "op or variable name" if flag == "--pin" else "op type"
-                first = ", ".join(dict.fromkeys(key(op) for op in islice(graph.ops.values(), 5)))
+                names = [key(op) for op in graph.ops.values()]
+                if flag == "--pin":
+                    names += [variable.name for variable in graph.variables]
                 raise UsageError(
-                    f"{pin}: no {what} in the graph of {len(graph.ops):,} ops matches {glob!r} "
-                    f"(* also matches /); the first are {first}"
+                    f"{pin}: no {what} in the graph of {len(graph.ops):,} ops matches {glob!r}"
+                    f"{hint_of(glob, names)}"
                 )
             is_accelerator = any(d.name == target and d.type != "CPU" for d in cluster.devices)
             unable = {
@@ -75,6 +76,14 @@ def pinned_devices(
                 warnings.append(("pin_without_kernel", message, tuple(unable)))
             pinned |= {op.name: (target, pin) for op in matched if op.name not in unable}
     return _pinned_slots(graph, pinned) | pinned, warnings
+
+
+def hint_of(glob: str, names: Iterable[str]) -> str:
+    """The end of a message that ``glob`` matches none of the ``names``: those that are like it,
+    else the first of them."""
+    known = list(dict.fromkeys(names))
+    near = near_names(glob, known)
+    return near or f" (* also matches /); there are {some(known) or 'none'}"
 
 
 def _handles_called(glob: str, graph: OpGraph) -> frozenset[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from cost_models.clusters import Devices
 from cost_models.devices import Cluster
 from placer.errors import NoSolutionError, ShapeError, UsageError
+from placer.extraction.input_formats import require_source
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.fitting import fit_workload
 from placer.pipeline.placement import as_loaded, place_first_choices, place_workload
@@ -239,6 +240,7 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
     Raises :class:`UsageError` for a Keras model without a batch size, and for options that
     ``auto`` decides itself.
     """
+    require_source(source)
     decided = [name for name in ("strategy", "fit") if getattr(wanted, name)]
     if decided:
         raise UsageError(f"auto chooses {decided[0]} itself: leave it out")

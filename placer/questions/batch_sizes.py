@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Unpack
 
 from cost_models.clusters import Devices
 from cost_models.device_names import LOCAL
-from placer.errors import UsageError
+from placer.errors import UsageError, require_count
 from placer.extraction.analysis import UNBOUND_BATCH
+from placer.extraction.input_formats import require_source
 from placer.extraction.shapes.binding import BATCH
 from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.pipeline import report as report_model
@@ -87,8 +88,11 @@ def sweep(
     ``None`` it is the largest whose required memory fits the reference device.  ``options`` and
     errors as for :func:`placer.pipeline.pipeline.report`.
     """
-    if not batch_sizes:
-        raise UsageError("sweep requires one batch size or more, such as [8, 32]")
+    require_source(source)
+    if isinstance(batch_sizes, str) or not isinstance(batch_sizes, Collection) or not batch_sizes:
+        raise UsageError(f"batch_sizes is {batch_sizes!r}; give one or more, such as [8, 32]")
+    for size in batch_sizes:
+        require_count("a batch size", size, "such as 32")
     _require_open_batches(sorted(set(batch_sizes)), options)
     asked: dict[str, Any] = {"offload": NEVER, **current_names(options)}
     trials = _Trials(source, devices, asked)

@@ -1,13 +1,12 @@
 """Why an op sits where it sits, and what moving it would cost; what holds all the others."""
 
-import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cost_models.byte_sizes import format_bytes, format_seconds
-from placer.errors import UsageError
+from placer.errors import UsageError, near_names, some
 from placer.graph.op_graph import OpGraph
 from placer.graph.passes.roles import UNUSED
 from placer.graph.tensor_names import op_of
@@ -28,8 +27,6 @@ SPILLED = "spilled"
 COLOCATED = "colocated"
 
 _ON_CPU = "there it saves transfers, and costs least of all placements that were found"
-
-_CLOSE_NAMES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +95,8 @@ def explain(
     """Why ``op`` sits where it sits, or without one what holds all ops of ``plan``; see
     :func:`explain_op` and :func:`explain_plan`."""
     require_plan(plan)
+    if not isinstance(op, str | None):
+        raise UsageError(f"op is {op!r}; give the name of an op or variable, or leave it out")
     if op is None:
         return explain_plan(plan, source, **changes)
     return explain_op(plan, op, source, **changes)
@@ -188,8 +187,8 @@ def _known_op(plan: Plan, name: str) -> str:
     ends = [op for op in plan.placement if op.endswith(f"/{name}")]
     if len(ends) == 1:
         return ends[0]
-    close = ends or difflib.get_close_matches(name, plan.placement, n=_CLOSE_NAMES, cutoff=0.3)
-    hint = f"; did you mean {' or '.join(close[:_CLOSE_NAMES])}?" if close else ""
+    hint = near_names(name, plan.placement, cutoff=0.3)
+    hint = hint or f": they are {some(plan.placement)}" if plan.placement else hint
     raise UsageError(f"the plan places {len(plan.placement):,} ops, none of them {name!r}{hint}")
 
 

@@ -63,6 +63,11 @@ def solve(
     that is not known, or a solver that is not registered, and
     :class:`~placer.errors.PlacerError` if what a registered solver claims does not hold.
     """
+    if not isinstance(problem, PlacementProblem):
+        raise UsageError(
+            f"the problem is {problem!r}; give a PlacementProblem: "
+            "placer.PlacementProblem.from_networkx makes one of a graph"
+        )
     check(problem)
     if solver not in _solvers:
         raise UsageError(f"there is no solver {solver!r}; there are {', '.join(solver_names())}")

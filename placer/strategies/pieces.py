@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from placer.errors import UsageError
+from placer.errors import UsageError, require_count
 from placer.graph.name_scopes import PIECE
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import Pairs, average_gradients
@@ -42,10 +42,10 @@ def micro_batches(
     be smaller than the number of pieces (``tf.errors.InvalidArgumentError`` if that shows when the
     step runs).
     """
-    if pieces < 1:
-        raise UsageError(f"pieces must be one or more, got {pieces}")
-    if in_flight < 1:
-        raise UsageError(f"in_flight must be one or more, got {in_flight}")
+    if not callable(function):
+        raise UsageError(f"function is {function!r}; give one that takes a part of the batch")
+    require_count("pieces", pieces, "the parts of the batch")
+    require_count("in_flight", in_flight, "the parts that run at a time")
     divided = DividedStep(function, optimizer, variables, reduction, clip, outputs)
 
     return traced(in_pieces(divided, pieces, in_flight), input_signature)

@@ -143,7 +143,7 @@ def test_a_wrong_choice_says_what_exists(folder, capsys, argv, code, told):
         (["--pin", "a=banana"], "'banana' is not a device name; write GPU:0"),
         (["--pin", "upper=GPU:0"], "TensorFlow has no GPU kernel for StringUpper on string"),
         (["--pin-type", "String*=GPU:1"], "no op that matches can run there"),
-        (["--keep-together", "z*"], "no op of the 5 in the graph matches"),
+        (["--keep-together", "z*"], "no op of the 5 in the graph matches (* also matches /)"),
         (["--max-memory", "GPU:0=0"], "the memory must be more than zero"),
         (["--max-memory", "GPU:0=8Gb"], "reads as bits; write GB or GiB"),
         (["--max-memory", "GPU:0=8XB"], "unknown unit 'XB'"),

@@ -136,6 +136,8 @@ def test_the_reserve_is_per_accelerator_and_nothing_by_default():
         ("T4", "GPU:0=-1", None, r"not a size"),
         ("T4", {0: -5}, None, r"negative"),
         ("T4", "8GiB", None, r"names no device"),
+        ("T4", "GPU:0", None, r"'GPU:0' has no size"),
+        ("1000xT4,25xT4", None, None, r"1,025 devices are asked for; name 1,024 at most"),
         ("T4", "banana=8GiB", None, r"not a device name"),
         ("T4", None, "16GiB", r"leaves nothing"),
         ("T4", None, "1GiBB", r"unknown unit"),

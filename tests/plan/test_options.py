@@ -40,7 +40,13 @@ def test_the_page_has_a_line_for_every_option():
 
 @pytest.mark.parametrize(
     ("given", "near"),
-    [("batchsize", "batch_size"), ("objectiv", "objective"), ("pin", "pins"), ("shape", "shapes")],
+    [
+        ("batchsize", "batch_size"),
+        ("objectiv", "objective"),
+        ("pin", "pins"),
+        ("shape", "shapes"),
+        ("inexact", "exact=False"),
+    ],
 )
 def test_a_mistyped_option_gets_the_near_name(given, near):
     """It is a usage error, before anything is read."""
@@ -54,3 +60,19 @@ def test_a_mistyped_choice_is_refused_too():
     """``verify`` and ``apply`` used to ignore it."""
     with pytest.raises(UsageError, match="no option 'signatur': did you mean signature"):
         placer.verify("no such model", signatur="f")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: placer.place("model", "2xT4", time_limit="3"), "time_limit must be a number"),
+        (lambda: placer.place(3), "cannot read a program from what is of type 'int'"),
+        (lambda: placer.sweep("model", "2xT4"), "batch_sizes is '2xT4'; give one or more"),
+        (lambda: placer.sweep("model", [0]), "a batch size is 0; give a whole number"),
+        (lambda: placer.solve(3), "the problem is 3; give a PlacementProblem"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_named(call, told):
+    """Before devices are looked for, and not by an error of Python from within."""
+    with pytest.raises(UsageError, match=told):
+        call()

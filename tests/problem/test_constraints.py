@@ -142,6 +142,8 @@ def test_every_op_is_in_exactly_one_group():
         ({"pins": {"nothing*": "GPU:0"}}, "no op or variable name in the graph of 2 ops matches"),
         ({"pins": {"a": "GPU:7"}}, "no device GPU:7 among"),
         ({"pins": {"a": "gpu zero"}}, "gpu zero"),
+        ({"pins": {"aa": "GPU:0"}}, "matches 'aa'; did you mean a"),
+        ({"keep_together": ("zzz*",)}, "there are a, b"),
         ({"keep_together": ("tower*",)}, "keep_together=\\('tower"),
     ],
 )

@@ -9,7 +9,7 @@ from cost_models.devices import preset
 from placer.errors import InfeasibleError, UsageError
 from placer.pipeline.pipeline import place
 from placer.plan.plan import Plan
-from placer.questions.explanation import explain_op, explain_plan
+from placer.questions.explanation import explain, explain_op, explain_plan
 from placer.questions.fixes import find_fixes
 from placer.rendering.text.explanation_text import (
     conflict_blocks,
@@ -73,6 +73,10 @@ def test_ops_that_are_not_there_are_refused_with_close_ones(plan, network):
     """A typo gets the names that come near."""
     with pytest.raises(UsageError, match=r"did you mean .*layer_0/produc"):
         explain_op(plan, "layer_0/produkt", network)
+    with pytest.raises(UsageError, match=r"none of them 'qqq': they are .* and \d+ more"):
+        explain_op(plan, "qqq", network)
+    with pytest.raises(UsageError, match=r"op is 3; give the name"):
+        explain(plan, 3)
 
 
 def test_a_plan_of_another_model_is_refused(plan):

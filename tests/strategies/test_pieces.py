@@ -95,7 +95,7 @@ def test_the_fewest_pieces_that_fit_are_found():
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: placer.micro_batches(abs, 0), "pieces must be one or more"),
+        (lambda: placer.micro_batches(abs, 0), "pieces is 0; give a whole number"),
         (lambda: placer.micro_batches(abs, 3)(tf.zeros((2, 2))), "at least 3"),
         (lambda: placer.micro_batches(abs, 2, outputs="max"), "can be concat, mean, sum"),
     ],

@@ -33,8 +33,9 @@ def without_compilation(model: Any) -> bool:
 def check_model(model: Any, *, compiled: bool) -> None:
     """Raises :class:`UsageError` for a model that cannot be bound; ``compiled`` if it has to be."""
     if compiled and not (is_compiled(model) and getattr(model, "optimizer", None)):
-        name = getattr(model, "name", type(model).__name__)
-        raise UsageError(f"{name!r} is not a compiled Keras model: call model.compile first")
+        if not callable(getattr(model, "compile", None)):
+            raise UsageError(f"a Keras model is bound, got {model!r}: give the model of the plan")
+        raise UsageError(f"{model.name!r} is not a compiled Keras model: call model.compile first")
     if model.run_eagerly:
         raise UsageError(
             f"{model.name!r} is compiled with run_eagerly=True: eager ops have no placement; "

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cost_models.device_names import DeviceName, canonical, full_name, parse
-from placer.errors import PlacerError, UsageError
+from placer.errors import PlacerError, UsageError, require_count
 
 _LOG = logging.getLogger(__name__)
 
@@ -211,9 +211,10 @@ def cpu_devices(count: int) -> tuple[str, ...]:
     """The names of the host and ``count`` logical CPU devices that stand in for accelerators.
 
     Configures them; call it before TensorFlow runs its first op.  ``GPU:i`` of a plan is then
-    rehearsed on ``CPU:i+1``.  Raises :class:`PlacerError` if TensorFlow already started with
-    fewer devices.
+    rehearsed on ``CPU:i+1``.  Raises :class:`UsageError` for what is no count,
+    :class:`PlacerError` if TensorFlow already started with fewer devices.
     """
+    require_count("count", count, "one for each GPU that it stands in for")
     configure_logical_cpus(count + 1)
     return tuple(f"CPU:{index}" for index in range(count + 1))
 
@@ -228,9 +229,10 @@ def configure_logical_cpus(count: int, reason: str = "") -> None:
         present = len(tf.config.list_logical_devices("CPU"))
         if present < count:
             raise PlacerError(
-                f"{reason}{count} logical CPU devices are needed and TensorFlow has already "
-                f"started with {present}; call placer.cpu_devices({count - 1}) right after "
-                f"importing tensorflow, before any tensor or model is made"
+                f"{reason}the host and {count - 1} CPU devices in place of GPUs are needed, and "
+                f"TensorFlow has already started with {present} in all; call "
+                f"placer.cpu_devices({count - 1}) right after importing tensorflow, before any "
+                f"tensor or model is made"
             )
         return
     host = tf.config.list_physical_devices("CPU")[0]

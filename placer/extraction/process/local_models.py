@@ -137,7 +137,8 @@ def local_model(
     """
     if not isinstance(source, str | os.PathLike):
         raise UsageError(
-            f"this takes the path of a model, got a {type(source).__name__}: save the program first"
+            f"this takes the path of a model, got what is of type "
+            f"{type(source).__name__!r}: save the program first"
         )
     name = os.fspath(source)
     scheme = scheme_of(name)

@@ -56,10 +56,12 @@ def conflict_reason(conflict: Conflict) -> str:
     return printable(reasons.get(conflict.reason or "", "the requests contradict each other"))
 
 
+_NO_ROOM = "can hold nothing: what lies there beside the ops that are placed takes all of it"
+
+
 def _sizes(conflict: Conflict) -> tuple[str, str]:
     """The bytes that are needed and those that are usable, to the byte where they read alike."""
-    room = conflict.usable_bytes  # below zero: what is loaded there is more than the limit
-    sizes = conflict.needed_bytes, None if room is None else max(0, room)
+    sizes = conflict.needed_bytes, conflict.usable_bytes
     needed, usable = map(format_bytes, sizes)
     if needed == usable and None not in sizes:
         needed, usable = (f"{size:,} B" for size in sizes)
@@ -82,7 +84,8 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
         OVERFULL: f"{devices} must hold {needed}{held}.",
         UNDIVIDABLE: f"{devices} have room for {needed}, but no division of the ops fits{held}.",
         TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device"
-        f"{_because(_groups(conflict))}, and {devices} can hold {usable} at most"
+        f"{_because(_groups(conflict))}, and {devices} "
+        f"{f'can hold {usable} at most' if conflict.usable_bytes else _NO_ROOM}"
         f"{pinned and f'; no other is allowed{pinned}'}.",
         CONTRADICTION: f"No device may run {_named(conflict)}{because}.",
     }

@@ -49,10 +49,11 @@ def describe(elements: Elements, numbers: Sequence[int]) -> Conflict:
             row = _row(elements, request, ops, int(left[ops].sum()))
             (groups if request.groups else pins).append(row)
             left[ops] = 0
-    usable = elements.usable_bytes()
     return Conflict(
         caps=tuple(
-            CapInConflict(device=cap.name, usable_bytes=max(0, usable[cap.devices[0]]))
+            CapInConflict(
+                device=cap.name, usable_bytes=elements.problem.capacity_bytes[cap.devices[0]]
+            )
             for cap in kept
             if cap.kind == CAP
         ),
@@ -61,7 +62,7 @@ def describe(elements: Elements, numbers: Sequence[int]) -> Conflict:
         reason=reason.code,
         devices=tuple(elements.problem.device_names[device] for device in reason.devices),
         needed_bytes=reason.needed_bytes,
-        usable_bytes=reason.usable_bytes,
+        usable_bytes=None if reason.usable_bytes is None else max(0, reason.usable_bytes),
         other_bytes=int(left.sum()) if reason.code == OVERFULL else 0,
         ops=None if reason.ops is None else _largest(elements, reason.ops),
         op_count=None if reason.ops is None else len(reason.ops),

@@ -28,7 +28,7 @@ from placer.problem.placement_problem import (
     PlacementProblem,
     Request,
 )
-from placer.solving.conflicts.packing import Packing
+from placer.solving.conflicts.packing import Packing, fits
 
 CAP, SPILL, GROUP = "cap", "spill", "group"
 """Kinds of elements beside those of requests."""
@@ -129,6 +129,12 @@ class Elements:
                 spills[ops] = False
         devices[:, self.problem.host] |= spills
         return devices
+
+
+def may_fit(problem: PlacementProblem) -> bool:
+    """Whether a placement of ``problem`` is known, or at least not ruled out by a short search."""
+    elements = Elements(problem)
+    return fits(elements.packing(range(len(elements.all)))) is not False
 
 
 def _weights(problem: PlacementProblem) -> Any:

@@ -358,5 +358,7 @@ def test_an_input_format_is_two_functions_and_one_line(monkeypatch):
     known = InputFormat("names", "names:is_names", "names:read_names")
     monkeypatch.setattr(input_formats, "LIVE_FORMATS", (known, *LIVE_FORMATS))
     assert load_program(("a", "b")).outputs == (("b", "b:0"),)
-    with pytest.raises(UsageError, match=r"from a int: pass a path, names, .* or a tf\.function"):
+    with pytest.raises(
+        UsageError, match=r"from what is of type 'int': pass a path, names, .* or a tf\.function"
+    ):
         load_program(1)

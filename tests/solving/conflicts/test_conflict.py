@@ -16,6 +16,7 @@ from placer.rendering.text.conflict_text import (
 )
 from placer.solving.conflicts import conflict as conflict_module
 from placer.solving.conflicts.conflict import conflict_seconds, explain_conflict
+from placer.solving.conflicts.elements import may_fit
 from placer.solving.process import clock
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
@@ -205,7 +206,15 @@ def test_a_device_with_less_than_nothing_left_is_overfull_without_any_op() -> No
     problem = problem_of(resident=[], tensors=[], capacity=[10, 10])
     conflict = explain_conflict(replace(problem, transient_bytes=(11, 0)))
     assert (conflict.reason, conflict.devices) == ("overfull", ("GPU:0",))
-    assert [row.device for row in conflict.caps] == ["GPU:0"]
+    assert conflict.caps == (CapInConflict(device="GPU:0", usable_bytes=10),)
+    assert conflict.usable_bytes == 0  # as the schema of plans wants it: not below zero
+
+
+def test_a_placement_of_another_spill_may_be_ruled_out_at_once() -> None:
+    """Advice to use the accelerators alone is not given where one op is larger than each."""
+    caps = {"tensors": [], "capacity": [10, 10, 99], "host": 2, "allowed": [[0, 1], [0, 1]]}
+    assert may_fit(problem_of(resident=[10, 10], **caps))
+    assert not may_fit(problem_of(resident=[11, 2], **caps))
 
 
 def test_what_nobody_decides_is_not_called_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
