@@ -85,6 +85,15 @@ def unknown_option(name: str, known: Collection[str]) -> UsageError:
     return UsageError(f"there is no option {name!r}: {near or f'known are {some(known)}'}")
 
 
+def reason_of(error: OSError) -> str:
+    """Why a file cannot be read, as the end of a sentence."""
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    return (
+        "it is a folder" if isinstance(error, IsADirectoryError) else error.strerror or str(error)
+    )
+
+
 def require_count(name: str, given: object, meaning: str) -> None:
     """Raises :class:`UsageError` unless the argument ``name`` is a whole number of one or more."""
     if isinstance(given, bool) or not isinstance(given, SupportsIndex) or index(given) < 1:

@@ -186,7 +186,7 @@ class Child:
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 4 * _LAST_CHARACTERS))
         words = self._log.read().decode(errors="replace")[-_LAST_CHARACTERS:].strip()
         if exceeded_seconds is not None:
-            ending, reason = Ending.LATE, f"it took more than {exceeded_seconds:.2g} seconds"
+            ending, reason = Ending.LATE, f"it took more than {exceeded_seconds:.3g} seconds"
         else:
             how = f"ended with status {code}" if code >= 0 else f"was ended by signal {-code}"
             reason = f"its process {how}" + (f"; it last said: {words}" if words else "")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from placer.errors import UsageError, near_names
+from placer.errors import UsageError, near_names, reason_of
 
 FILES = ("placer.toml", "pyproject.toml")
 """Files in the current folder, the first that sets options counts."""
@@ -46,8 +46,10 @@ def _read(path: str) -> Iterator[tuple[str, Any]]:
     try:
         with open(path, "rb") as file:
             found: Mapping[str, Any] = tomllib.load(file)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {reason_of(error)}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from error
     if path == "pyproject.toml":
         found = found.get("tool", {}).get("placer", {})
     yield from found.items()

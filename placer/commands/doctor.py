@@ -113,7 +113,14 @@ def _missing(local: LocalDevices) -> Iterator[tuple[str, str]]:
         return
     gpus = [device for device in local.physical if device.type != "CPU"]
     if not gpus:
-        yield "run on GPUs", "TensorFlow finds none: placed programs run on CPU devices"
+        yield (
+            "run on GPUs",
+            (
+                "TensorFlow finds none: placed programs run on CPU devices. Where there is one "
+                "(nvidia-smi lists it): pip install 'tensorflow[and-cuda]'; without: placer "
+                "simulate"
+            ),
+        )
     elif any(device.memory is None for device in gpus):
         yield "free memory", "their driver does not tell it (NVML)"
     try:

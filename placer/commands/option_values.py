@@ -45,6 +45,15 @@ def positive(text: str) -> int:
     return count(text, least=1)
 
 
+def batch_size(text: str) -> int:
+    """One batch size; raises ``ArgumentTypeError`` saying what takes several."""
+    if "," in text and all(part.strip().isdecimal() for part in text.split(",")):
+        raise argparse.ArgumentTypeError(
+            f"must be one batch size, got {text!r}: placer report compares several"
+        )
+    return positive(text)
+
+
 def positives(text: str) -> int | tuple[int, ...]:
     """One whole number of one or more, or several with commas between them."""
     found = tuple(positive(part.strip()) for part in text.split(","))

@@ -168,7 +168,7 @@ def add_program_options(
         help_text += "the largest that fits"
         add(group, "--batch-size", type=option_values.positives, metavar="N,...", help=help_text)
     else:
-        add(group, "--batch-size", type=option_values.positive)
+        add(group, "--batch-size", type=option_values.batch_size)
     add(group, "--shape", type=option_values.shape)
     add(group, "--ragged", type=option_values.lengths)
     add(group, "--dim", type=option_values.dimension)

@@ -13,6 +13,7 @@ from placer.commands import option_values, options, rematerialisation
 from placer.commands.terminal import progress, require_writable
 from placer.errors import InfeasibleError, NoSolutionError, UsageError
 from placer.files import write_text
+from placer.plan.schemas import broken_json, read_kept
 from placer.solving.process import clock
 
 if TYPE_CHECKING:
@@ -102,15 +103,13 @@ def read_problem(path: Path) -> PlacementProblem | RematerialisationProblem:
     from placer.problem.placement_problem import check, from_json
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_kept(path, "problem")
         if f'"{rematerialised.SCHEMA}"' in text:
             return rematerialised.from_document(json.loads(text))
         problem = from_json(text)
         check(problem)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
-        raise UsageError(f"{path} is broken JSON: {error}") from error
+        raise broken_json(str(path), error) from error
     except KeyError as error:
         raise UsageError(f"{path} is not a placement problem: it has no {error}") from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -12,7 +12,7 @@ from placer.errors import UsageError
 from placer.files import write_text
 from placer.graph.program_source import Bindings, ModelSource
 from placer.plan.results import Summarised
-from placer.plan.schemas import read_kept, require_fit
+from placer.plan.schemas import parse_json, read_kept, require_fit
 
 SCHEMA = "placer.costs/1"
 
@@ -86,10 +86,7 @@ class MeasuredCosts(Summarised):
     def load(cls, path: str | os.PathLike[str]) -> MeasuredCosts:
         """The costs in a file.  Raises ``UsageError`` if there is none or it is not one."""
         source, text = os.fspath(path), read_kept(path, "costs")
-        try:
-            data = json.loads(text, parse_constant=_refuse)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{source} cannot be read as JSON: {error}") from error
+        data = parse_json(text, source, _refuse)
         _check_schema(data, source)
         del data["schema"]
         return cls(**data)

@@ -12,7 +12,7 @@ _TYPES: Mapping[str, tuple[Any, str]] = {
     "ragged": (Mapping, "a mapping such as {'ids': (None, 50)}"),
     "dims": (Mapping, "a mapping such as {'T': 128}"),
     "max_memory": ((str, Mapping), "such as {'GPU:0': '8GiB'}"),
-    "reserve": ((str, int), "a text such as '1GiB+10%'"),
+    "reserve": (str, "a text such as '1GiB+10%' or '5%'"),
     "pins": (Mapping, "a mapping such as {'users*': 'CPU:0'}"),
     "pin_types": (Mapping, "a mapping such as {'Gather*': 'CPU:0'}"),
     "strategy": (str, "a text such as 'replicas:2'"),

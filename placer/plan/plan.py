@@ -25,7 +25,7 @@ from placer.plan.rows import (
     SolverAnswer,
     SolverStage,
 )
-from placer.plan.schemas import read_kept, require_fit
+from placer.plan.schemas import parse_json, read_kept, require_fit
 from placer.prediction.metrics import over_caps
 from placer.problem.conflict import Conflict
 
@@ -311,13 +311,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 def _parse(text: str, source: str) -> dict[str, Any]:
     """The JSON object in ``text``.  Raises ``UsageError`` with line and column."""
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise UsageError(f"{source} is broken JSON at {place}: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # a number, or a nesting, beyond any plan
-        raise UsageError(f"{source} is not a plan: {error}") from error
+    data = parse_json(text, source)
     if not isinstance(data, dict) or not str(data.get("schema")).startswith("placer."):
         raise UsageError(
             f'{source} is not a plan (it has no "schema": "{SCHEMA}"): placer place MODEL -o '

@@ -242,20 +242,21 @@ def format_splits(splits: Mapping[str, int] | str) -> str:
 
 
 def read_share(given: float | str | None) -> float | None:
-    """A share from what was given: ``"30%"`` or 0.3.  Raises ``UsageError`` if it is none.
+    """A share from what was given: ``"30%"`` or 0.3, not 30; raises ``UsageError`` if it is none.
 
-    >>> read_share("30%"), read_share(0.3)
-    (0.3, 0.3)
+    >>> read_share("30%"), read_share(0.3), read_share("150%")
+    (0.3, 0.3, 1.5)
     """
     if given is None:
         return None
     try:
         text = str(given).strip()
         share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        is_share = 0 <= share <= (math.inf if text.endswith("%") else 1)
     except ValueError:
-        share = -1.0
-    if not 0 <= share < math.inf:
-        raise UsageError(f"--max-slowdown must be a share such as 30%, got {given!r}")
+        is_share = False
+    if not is_share or share == math.inf:
+        raise UsageError(f"--max-slowdown must be a share such as 30% or 0.3, got {given!r}")
     return share
 
 

@@ -2,9 +2,11 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from placer.errors import UsageError
+from placer.errors import UsageError, reason_of
 
 _SUFFIX = ".schema.json"
 
@@ -27,12 +29,28 @@ def read_kept(path: str | os.PathLike[str], what: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        reason = "it is a folder" if os.path.isdir(path) else error.strerror or error
-        raise UsageError(f"cannot read the {what} {os.fspath(path)}: {reason}") from error
+        told = f"cannot read the {what} {os.fspath(path)}: {reason_of(error)}"
+        raise UsageError(told) from error
     except UnicodeDecodeError as error:
         raise UsageError(
             f"cannot read the {what} {os.fspath(path)}: it is not text: {error}"
         ) from error
+
+
+def parse_json(text: str, source: str, parse_constant: Callable[[str], Any] | None = None) -> Any:
+    """The content of a JSON text.  Raises ``UsageError`` with the place where it breaks."""
+    try:
+        return json.loads(text, parse_constant=parse_constant)
+    except json.JSONDecodeError as error:
+        raise broken_json(source, error) from error
+    except (ValueError, RecursionError) as error:  # a number, or a nesting, beyond any document
+        raise UsageError(f"{source} cannot be read as JSON: {error}") from error
+
+
+def broken_json(source: str, error: json.JSONDecodeError) -> UsageError:
+    """Returns the error with line and column."""
+    place = f"line {error.lineno}, column {error.colno}"
+    return UsageError(f"{source} is broken JSON at {place}: {error.msg}")
 
 
 def require_fit(data: object, name: str, version: str, source: str) -> None:

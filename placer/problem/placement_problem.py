@@ -309,8 +309,11 @@ def from_json(text: str) -> PlacementProblem:
     Raises ``ValueError`` if the text is not a problem of this schema.
     """
     data: dict[str, Any] = dict(json.loads(text))
-    if data.pop("schema", None) != SCHEMA:
-        raise ValueError(f"not a {SCHEMA} document")
+    if (found := data.pop("schema", None)) != SCHEMA:
+        raise ValueError(
+            f'its "schema" is {found!r}, not "{SCHEMA}"; docs/formulation.md says what is in '
+            "such a file"
+        )
     return _from_document(data)
 
 

@@ -17,7 +17,7 @@ from placer.files import write_text
 from placer.graph.program_source import ModelSource
 from placer.plan.plan import Plan
 from placer.plan.results import Drawn, interactive
-from placer.plan.schemas import read_kept, require_fit
+from placer.plan.schemas import parse_json, read_kept, require_fit
 from placer.questions.auto_ways import AS_IT_IS
 from placer.strategies.requests import TrainingDivision, planned_training
 
@@ -127,10 +127,7 @@ class AutoResult(Drawn):
         Raises :class:`UsageError` if there is none or it is not one.
         """
         source = os.fspath(path)
-        try:
-            data = json.loads(read_kept(path, "result"))
-        except ValueError as error:
-            raise UsageError(f"{source} is not a result of auto: {error}") from error
+        data = parse_json(read_kept(path, "result"), source)
         require_fit(data, "auto", cls.SCHEMA, source)
         if "plan" not in data:
             raise UsageError(f"{source} has no plan: auto.save(path) writes a file with one")

@@ -137,6 +137,7 @@ def test_an_error_does_not_speak_to_the_terminal(pipeline, capsys):
         (["report", "m", "--shape", "a:1", "--shape", "a:2"], "--shape a is given twice"),
         (["report", "model", "--dim", "T=long"], "must be T=128"),
         (["report", "model", "--batch-size", "-1"], "must be a positive integer, got '-1'"),
+        (["place", "model", "--batch-size", "1,2"], "one batch size, got '1,2': placer report"),
         (["place", "m", "--devices", "2xT4", "--batch-size", "0"], "must be a positive integer"),
         (["report", "model", "--batch-size", "9" * 20], "must be at most 9,223,372"),
         (["report", "model", "--dim", f"T={'9' * 20}"], "must be at most 9,223,372"),
@@ -144,7 +145,7 @@ def test_an_error_does_not_speak_to_the_terminal(pipeline, capsys):
         (["report", "model", "-o", "."], ". is a folder: give the name of a file"),
         (["report", "model", "--force", "-o", "."], ". is a folder: give the name of a file"),
         (["report", "model", "--force", "-o", "/dev/null"], "is a device or a pipe"),
-        (["explain", "nope.json"], "cannot read the plan nope.json: No such file"),
+        (["explain", "nope.json"], "cannot read the plan nope.json: there is no such file"),
         (["report", "model", "--fail-on", "rain"], "one of fallback, unmodelled, unknown-shape"),
         (["place", "model", "--devices", "2xT4", "--pin", "GPU:0"], "must be 'GLOB=GPU:0'"),
         (
@@ -174,7 +175,7 @@ def test_wrong_usage_exits_2_before_any_work(pipeline, capsys, argv, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot be read as JSON"),
+        ("{", "broken JSON at line 1, column 2"),
         ("[1]", "is not a costs file"),
         ('{"a": 1}', "is not a costs file"),
         ('{"schema": "placer.plan/1"}', "is not a costs file"),

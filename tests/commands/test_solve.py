@@ -69,7 +69,7 @@ def test_a_baseline_answers_under_its_name(problem_file: Path) -> None:
         ("{", "is broken JSON"),
         ("[" * 100_000, "is not a placement problem"),
         (f'{{"schema": "placer.rematerialisation/1", "a": {"[" * 100_000}', "is not a placement"),
-        ('{"schema": "placer.plan/1"}', "not a placer.problem/1 document"),
+        ('{"schema": "placer.plan/1"}', 'not "placer.problem/1"; docs/formulation.md'),
         ('{"schema": "placer.problem/1"}', "is not a placement problem"),
         (to_json(replace(two_pairs(), capacity_bytes=("2", 2))), "'2', which is not a whole"),
         (to_json(two_pairs()).replace('"op0"', "7"), "op_names has 7, which is not text"),

@@ -26,7 +26,6 @@ ALLOWED = (
     "unmodelled (an op type has no cost rule)",
     "spill is {}; it can be",  # the key of a problem file
     "place --optimised was removed",
-    "pieces must be",  # a keyword argument
 )
 """Sentences that have such a word in another meaning, or as a name that stays."""
 

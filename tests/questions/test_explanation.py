@@ -219,7 +219,7 @@ def test_groups_of_the_user_and_device_strings_are_in_conflict_too(network):
 
 def test_larger_devices_are_offered_where_models_were_named(network):
     """A reserve leaves 300 KiB of a T4; the next larger model is enough."""
-    reserve = preset("T4").card.usable_bytes - 300 * 1024
+    reserve = f"{preset('T4').card.usable_bytes - 300 * 1024}B"
     plan = place(network, "1xT4", offload="never", reserve=reserve, time_limit=8.0)
     assert plan.solver.status == "INFEASIBLE"
     fixes = {row.kind: row.change for row in plan.conflict.fixes}

@@ -1,10 +1,11 @@
 """GraphDefs and MetaGraphDefs in which tables are split, with the functions they are handed to."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cost_models.tensor_size import element_bytes
-from placer.errors import ModelError, UsageError, some
+from placer.errors import ModelError, UsageError, near_names, some
 from placer.extraction.graph_defs.protobufs import copied, dtype_name, functions_by_name, shape_of
 from placer.extraction.splitting.parts import Table
 from placer.extraction.splitting.split_nodes import (
@@ -21,6 +22,17 @@ Arguments = dict[str, dict[int, Table]]
 """The tables that functions take, by function and number of the argument."""
 
 
+def _largest_first(variables: Mapping[str, Any]) -> list[str]:
+    """The names of variables by their numbers of elements; of copies the one named by its layer
+    comes before ``Variable_1``."""
+
+    def rank(name: str) -> tuple[int, bool, str]:
+        shape = shape_of(variables[name].attr["shape"].shape) or ()
+        return -math.prod(size or 1 for size in shape), "/" not in name, name
+
+    return sorted(variables, key=rank)
+
+
 def find_tables(graph_def: Any, counts: Mapping[str, int]) -> dict[str, Table]:
     """The variables of the main graph that are to be split, by their names.
 
@@ -31,8 +43,9 @@ def find_tables(graph_def: Any, counts: Mapping[str, int]) -> dict[str, Table]:
     tables = {}
     for name, count in counts.items():
         if name not in variables:
-            known = some(sorted(variables)) or "none"
-            raise UsageError(f"there is no variable {name!r} to split; the model has {known}")
+            near = near_names(name, variables)
+            known = near or f"; the model has {some(_largest_first(variables)) or 'none'}"
+            raise UsageError(f"there is no variable {name!r} to split{known}")
         shape = shape_of(variables[name].attr["shape"].shape)
         if shape is None or None in shape:
             raise ModelError(f"{name} cannot be split: the graph does not say its shape")
