@@ -180,7 +180,7 @@ def add_program_options(
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Adds MODEL."""
-    kinds = "SavedModel folder, or a GraphDef, MetaGraphDef or Keras file"
+    kinds = "SavedModel folder, GraphDef, MetaGraphDef or Keras file, or checkpoint with its .meta"
     parser.add_argument("model", metavar="MODEL", help=kinds)
 
 

@@ -48,14 +48,15 @@ options:
 """
 
 EPILOGUE = """
-MODEL is a SavedModel folder, a GraphDef or MetaGraphDef in binary or text, a Keras
-file (.keras, .h5), or a checkpoint with its .meta; also a remote path such as gs://...
+MODEL is a SavedModel folder, a GraphDef or MetaGraphDef in binary or text, a
+Keras file (.keras, .h5), or a checkpoint with its .meta; also a remote path
+such as gs://...
 docs/glossary.md explains the words of help and results.
 
 exit codes:
   0  ok                                   5  nothing fits (proven)
   1  unexpected error                     6  no solution in time
-  2  wrong usage                          7  a gate tripped (--fail-above, --fail-on)
+  2  wrong usage                          7  a gate tripped (--fail-above ...)
   3  model unreadable or unsupported      8  the run differs from the plan
   4  unresolved shape                   130  interrupted (Ctrl-C)
 141  output pipe closed (as by head)    143  terminated (SIGTERM)
@@ -69,6 +70,8 @@ COMMON = {
 
 FEW = 16
 """Options that ``-h`` shows all of."""
+
+_EXAMPLE_WIDTH = 70
 
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
@@ -311,9 +314,19 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     for name, command in commands.choices.items():
         command.formatter_class = HelpFormatter
         command.usage = command.usage or _usage(name, command)
-        lines = ["examples:", *(f"  {line}" for line in EXAMPLES[name])]
+        lines = ["examples:", *(f"  {_continued(line)}" for line in EXAMPLES[name])]
         command.epilog = "\n".join([*lines, "", "exit codes: see placer --help"])
     return parser
+
+
+def _continued(line: str) -> str:
+    """Returns a command line that goes on in the next one where it is wider than a terminal."""
+    found, width = "", 0
+    for word in line.split(" --"):
+        wide = bool(found) and width + len(word) > _EXAMPLE_WIDTH
+        found += f" \\\n      --{word}" if wide else f"{' --' * bool(found)}{word}"
+        width = len(word) if wide else width + len(word) + 3
+    return found
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

@@ -192,7 +192,7 @@ def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator
     away = cost(problem, first) - slower_bytes(problem, first)
     message = (
         f"everything is on {cluster.host.name}: {others[0].name} would compute "
-        f"{format_seconds(slower / speed)} faster, "
+        f"{format_seconds(slower / speed)} faster, launches aside, "
     )
     if away > slower:
         message += f"but copying its inputs would take {format_seconds(away / speed)}"

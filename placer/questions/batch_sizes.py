@@ -207,8 +207,8 @@ def _largest(
     for _ in range(max_trials):
         fitting, failing = _bounds(known)
         if failing is None:
-            size = max(known) * 4
-            if size > _LARGEST_BATCH:
+            size = min(4 * max(known), _LARGEST_BATCH)
+            if size <= max(known):
                 break
         elif failing - (fitting or 0) <= 1:
             break

@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_said(found):
     """No single GPU holds the layers; TensorFlow's default does not ask, and is over the cap."""
     rows = strategies(found)
     assert rows["one-device"].transfer_bytes is None
-    assert "no single device" in rows["one-device"].note
+    assert "no single accelerator" in rows["one-device"].note
     default = rows["tensorflow-default"]
     assert not default.fits
     assert default.peak_bytes["GPU:0"] - found.caps["GPU:0"] == default.over_bytes["GPU:0"] > 0
@@ -179,7 +179,7 @@ def test_all_formats_carry_the_same_figures(found):
     """Text marks the best, Markdown has a table, CSV and JSON have plain numbers."""
     text = found.summary(width=100)
     assert OURS in text
-    assert "no single device" in text
+    assert "no single accelerator" in text
     markdown = render(lambda w: comparison_blocks(found, w), "markdown", width=80, colour=False)
     assert "| Method | Fits |" in markdown
     rows = list(csv.DictReader(io.StringIO(comparison_csv(found))))

@@ -26,7 +26,7 @@ def one_device(problem: PlacementProblem) -> Placement:
         except DoesNotFitError:
             continue
         return room.placement()
-    raise DoesNotFitError("no single device holds everything")
+    raise DoesNotFitError("no single accelerator holds everything")
 
 
 def tensorflow_default(problem: PlacementProblem) -> Placement:

@@ -126,7 +126,7 @@ def test_a_baseline_that_does_not_fit_is_unknown_with_the_reason() -> None:
     solution = solve(chain(6, 2), solver="one-device")
     assert solution.status is Status.UNKNOWN
     assert solution.device_of is None
-    assert "no single device holds" in solution.warnings[0][1]
+    assert "no single accelerator holds" in solution.warnings[0][1]
 
 
 def recommender(*, gpu: int) -> PlacementProblem:
