@@ -231,10 +231,24 @@ def _place_meta_graph(
     meta_graph.graph_def.library.function.extend(bodies.clones)
     joined = set(program.output_ops) if program.division else set()
     _place_main_graph(meta_graph.graph_def, calls.get("", []), joined)
+    _keep_constants_on_host(meta_graph)
     _drop_stale_clones(meta_graph.graph_def)
     warnings = follow_variables(meta_graph, program, devices)
     release_hints(meta_graph.graph_def, devices)
     return warnings
+
+
+def _keep_constants_on_host(meta_graph: Any) -> None:
+    """Puts constants of the object graph that the plan does not name on the host: the ids of a
+    lookup table, which its initializer alone reads, would be held on the first GPU."""
+    kept = {
+        node.constant.operation
+        for node in meta_graph.object_graph_def.nodes
+        if node.HasField("constant")
+    }
+    for node in meta_graph.graph_def.node:
+        if node.name in kept and not node.device:
+            node.device = full_name(HOST)
 
 
 def _drop_stale_clones(graph_def: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.eager import wrap_function
+from tensorflow.python.eager.polymorphic_function.saved_model_utils import TrackableConstant
 
 from placer.application.running.checkpoints import OBJECT_GRAPH, VALUE, Progress
 from placer.errors import ModelError
@@ -44,7 +45,7 @@ def load_one_by_one(
     options = tf.saved_model.LoadOptions(
         experimental_variable_policy=_POLICY, experimental_skip_checkpoint=True
     )
-    with _lifted_where_placed():
+    with _lifted_where_placed(), _constants_where_placed(_chosen(saved_model, tags)):
         loaded = tf.saved_model.load(str(folder), tags=tags, options=options)
     if not index.entries:
         if getattr(loaded, "variables", None):
@@ -185,6 +186,24 @@ def _restored_outputs(op: Any) -> list[Any]:
         else:
             pending.extend(tensor.op.inputs)
     return list(found.values())
+
+
+@contextmanager
+def _constants_where_placed(meta_graph: Any) -> Iterator[None]:
+    """Makes the constants of the object graph on the devices of their ops, in the block;
+    ``tf.saved_model.load`` makes those that are no strings on the default device."""
+    device_of = {node.name: node.device for node in meta_graph.graph_def.node if node.device}
+    make = TrackableConstant._deserialize_from_proto
+
+    def make_there(object_proto: Any, **known: Any) -> Any:
+        with tf.device(device_of.get(object_proto.constant.operation)):
+            return make(object_proto=object_proto, **known)
+
+    TrackableConstant._deserialize_from_proto = make_there
+    try:
+        yield
+    finally:
+        TrackableConstant._deserialize_from_proto = make
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from extraction.reading.tower_models import Towers, save_session_model, save_towers
 from fuzzing.warm_children import run_python
+from tensorflow.core.protobuf import saved_model_pb2
 
 import placer
 from placer.__main__ import main
@@ -239,3 +240,51 @@ def test_a_module_without_tags_is_placed_and_loaded(resource, tmp_path, capsys):
     found = run(LOADS_UNTAGGED, placed)
     assert found["v1"] == {"w": "GPU:1", "aux": "CPU:0"}
     assert found["y"] == found["expected"]
+
+
+class Vocabulary(tf.Module):
+    """Strings become numbers, as a StringLookup of Keras does it."""
+
+    def __init__(self):
+        super().__init__()
+        words, ids = tf.constant(["a", "b"]), tf.constant([3, 4], tf.int64)
+        fill = tf.lookup.KeyValueTensorInitializer(words, ids)
+        self.table = tf.lookup.StaticHashTable(fill, -1)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="word")])
+    def look_up(self, word):
+        return {"y": self.table.lookup(word)}
+
+
+IDS = """
+import gc, json, sys
+import tensorflow as tf
+import placer
+placer.cpu_devices(2)
+model = placer.load_placed(sys.argv[1])
+held = [x for x in gc.get_objects() if isinstance(x, tf.Tensor) and x.dtype == tf.int64]
+found = [x.device[-5:] for x in held if hasattr(x, "numpy") and x.numpy().tolist() == [3, 4]]
+y = model.signatures["serving_default"](word=tf.constant(["b", "c"]))["y"]
+print(json.dumps([found, y.numpy().tolist()]))
+"""
+
+
+def test_ids_of_a_lookup_table_stay_on_the_host(tmp_path):
+    """Its initializer alone reads them; TensorFlow would keep them on the first GPU.  They are
+    loaded to the device that the file names, here made another one."""
+    module = Vocabulary()
+    tf.saved_model.save(module, tmp_path / "model", signatures=module.look_up)
+    _, _, placed = placed_beside(tmp_path / "model")
+    file = placed / "saved_model.pb"
+    saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    constants = [
+        node
+        for node in saved.meta_graphs[0].graph_def.node
+        if node.op == "Const" and list(node.attr["value"].tensor.tensor_shape.dim)
+    ]
+    ids = next(node for node in constants if node.attr["dtype"].type == tf.int64.as_datatype_enum)
+    assert ids.device.endswith("device:CPU:0")
+    ids.device = ids.device.replace("CPU:0", "CPU:1")
+    file.unlink()  # a link may join it to the model
+    file.write_bytes(saved.SerializeToString())
+    assert run(IDS, placed) == [["CPU:1"], [4, -1]]
