@@ -58,7 +58,7 @@ def _fit(trials: StepTrials) -> FittedStep:
         if not trials.best.fits:
             _relieve(trials, bases)
         found.append(trials.best)
-        if trials.best.fits or (trials.request.seconds > 0 and trials.is_over()):
+        if trials.best.fits or trials.is_late():
             break
     best = min(found, key=lambda step: step.rank)
     return replace(best, floors=_floors(trials), is_cut=trials.is_cut)
@@ -72,7 +72,7 @@ def _relieve(trials: StepTrials, bases: Sequence[Base]) -> None:
     if SWAP in means:
         fit_by_swaps(trials, base)
     if RECOMPUTE in means and not (trials.best.fits and trials.best.is_proven):
-        if SWAP in means:
+        if SWAP in means and not trials.is_late():
             fit_by_both(trials, base)
         fit_by_recomputation(trials, base)
 
@@ -124,7 +124,9 @@ def fit_by_swaps(trials: StepTrials, base: Base) -> None:
     """Lowers the budgets until what waits on the host meanwhile lets the step fit."""
     budgets: Mapping[str, int] = trials.full(base)
     reductions, known = trials.reductions(base, base.order, budgets), None
-    for _ in range(trials.schedule.most_budgets):
+    for number in range(trials.schedule.most_budgets):
+        if number and trials.is_late():
+            return
         planned = _plan_swaps(trials, base, reductions, budgets)
         if planned is None or planned == known:
             return
@@ -148,6 +150,8 @@ def fit_by_both(trials: StepTrials, base: Base) -> None:
         for name, reduction in reductions.items()
     }
     for share in trials.schedule.relief_shares if any(relief.values()) else ():
+        if trials.is_late():
+            return
         planner = trials.planner(base, reductions)
         for name, reduction in reductions.items():
             reduced = reduction.reduce(budgets[name] + int(share * relief[name]))

@@ -143,6 +143,10 @@ class StepTrials:
         self.is_cut = self.is_cut or over
         return over
 
+    def is_late(self) -> bool:
+        """Whether a time was given, and is over."""
+        return self.request.seconds > 0 and self.is_over()
+
     def step(self, graph: OpGraph, rewriting: Rewriting) -> StepMemory:
         """The memory of ``graph``, rewritten so, along its orders."""
         costs, placement = self.completed(graph, rewriting)

@@ -26,7 +26,7 @@ class Summarised:
 
     __slots__ = ()
 
-    def summary(self, *, width: int = 80) -> str:
+    def summary(self, width: int = 80) -> str:
         """The result as text of ``width`` columns."""
         text: str = interactive().render_result(self, "text", width=width)
         return text

@@ -44,6 +44,11 @@ CUT = (
 )
 """Note on an answer that the time limit ended."""
 
+_CUT_FIRST = (
+    "--time-limit ended the search before --work-limit did, so that another run may find another "
+    "placement; give it more"
+)
+
 _MOST_OF_IT = 0.9
 """The share of a time limit from which on it ended the search."""
 
@@ -167,7 +172,9 @@ def _search_line(plan: Plan) -> str:
     line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
     if not solver.cut_by_time or solver.status == "INFEASIBLE":  # that is so however long
         return line
-    return f"{line}; {cut_note(solver.status, solver.seconds, plan.request.get('time_limit'))}"
+    limit = plan.request.get("time_limit")
+    note = cut_note(solver.status, solver.seconds, limit)
+    return f"{line}; {_CUT_FIRST if note == CUT and plan.request.get('work_limit') else note}"
 
 
 def cut_note(status: str, seconds: float, limit_seconds: float | None) -> str:
