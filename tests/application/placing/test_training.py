@@ -228,7 +228,8 @@ def test_a_batch_larger_than_planned_is_a_warning(cnn_plan, caplog):
         assert "the plan was made for" not in caplog.text
         losses_of(model, (x, y), 2 * planned)
     (message,) = [r.message for r in caplog.records if "the plan was made for" in r.message]
-    assert message.startswith(f"a batch of {2 * planned} examples: the plan was made for {planned}")
+    told = f"this batch has {2 * planned} examples, and the plan was made for {planned}: "
+    assert message.startswith(told)
 
 
 @pytest.mark.parametrize("what", ["uncompiled", "eager", "other"])
