@@ -14,8 +14,10 @@ def fitted(function: PlacedFunction, data: Any) -> Any:
         is_tensor = isinstance(value, tf.Tensor)
         if is_tensor and value.dtype != spec.dtype:
             value = tf.cast(value, spec.dtype)
-        if is_tensor and spec.shape.rank not in (None, value.shape.rank):
-            value = tf.squeeze(value, -1)
+        rank = spec.shape.rank if is_tensor else None
+        if rank is not None and rank != value.shape.rank:
+            column = rank > value.shape.rank
+            value = tf.expand_dims(value, -1) if column else tf.squeeze(value, -1)
         return value
 
     return tf.nest.map_structure(fit, function.original.specs, data)

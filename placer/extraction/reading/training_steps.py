@@ -191,7 +191,8 @@ def _seen(model: Any) -> tuple[Any, Any]:
 def with_own_specs(model: Any, specs: Any) -> Any:
     """The specs of a batch as :func:`model_specs` has them: lengths that the model leaves open,
     floats that it makes of whole numbers, and labels that its loss makes of those in ``specs``,
-    numbers of classes in any dtype, ``[n, 1]`` as well as ``[n]``.
+    numbers of classes in any dtype, ``[n, 1]`` as well as ``[n]``, and ``[n]`` for ``[n, 1]``
+    where all losses and metrics are Keras's, which make columns of them.
 
     ``None`` where there is nothing to change, or it might train otherwise.
     """
@@ -205,11 +206,16 @@ def with_own_specs(model: Any, specs: Any) -> Any:
     except (UsageError, ValueError, TypeError):
         return None
 
+    makes_columns = _has_own_losses(model)
+
     def may_be(own: Any, given: Any) -> bool:
         if not isinstance(given, tf.TensorSpec):
             return False
-        is_column = own.dtype.is_integer and given.shape[-1:] == [1]
-        shapes = [given.shape, given.shape[:-1]] if is_column else [given.shape]
+        shapes = [given.shape]
+        if own.dtype.is_integer and given.shape[-1:] == [1]:
+            shapes.append(given.shape[:-1])
+        if makes_columns and own.shape.rank == 2 and given.shape.rank == 1:
+            shapes.append([*given.shape, 1])
         return any(own.shape.is_compatible_with(shape) for shape in shapes)
 
     casts = _casts_inputs(model)
@@ -224,6 +230,22 @@ def with_own_specs(model: Any, specs: Any) -> Any:
     changed = (inputs if open_ else specs[0], labels, *specs[2:])
     alike = all(map(may_be, tf.nest.flatten(labels), tf.nest.flatten(specs[1])))
     return changed if alike and str(changed) != str(specs) else None
+
+
+def _has_own_losses(model: Any) -> bool:
+    """Whether all losses and metrics are Keras's, by name or as they come: they take labels ``[n]``
+    for outputs ``[n, 1]`` as a column (``squeeze_or_expand_to_same_rank`` of
+    ``keras/src/losses/loss.py``), and a function of somebody's own would mix the examples."""
+    import tensorflow as tf
+
+    metrics = getattr(model, "_compile_metrics", None)
+    kinds = ("_user_metrics", "_user_weighted_metrics")
+    found = tf.nest.flatten([model.loss, *(getattr(metrics, kind, None) for kind in kinds)])
+    return all(
+        isinstance(each, str) or str(each.__module__).startswith("keras.")
+        for each in found
+        if each is not None
+    )
 
 
 def _casts_inputs(model: Any) -> bool:

@@ -80,6 +80,40 @@ def test_batches_of_other_dtypes_train_as_planned(ordered, x, labels):
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)
 
 
+def mean_of_squares(labels, outputs):
+    """A loss of somebody's own, for which labels [n] and outputs [n, 1] are a table of n x n."""
+    return keras.ops.mean(keras.ops.square(labels - outputs), -1)
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_labels_without_a_last_axis_are_columns_to_losses_of_keras(is_own):
+    """A plan that is bound to labels [n, 1] trains on labels [n] as Keras does; with a loss that
+    would not make a column of them it is refused."""
+    y = RNG.integers(0, 2, 32)
+    models = []
+    for _ in range(2):
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(3)
+        hidden = [layers.Dense(16, "relu") for _ in range(2)]
+        model = keras.Sequential([layers.Input([12]), *hidden, layers.Dense(1, "sigmoid")])
+        loss = mean_of_squares if is_own else "binary_crossentropy"
+        model.compile("adam", loss, metrics=["accuracy"])
+        models.append(model)
+    plain, model = models
+    step = trace_step(model, model_specs(model), "train_step")
+    plan = placer.place(step, "1xT4", batch_size=8, order="memory", time_limit=1)
+    if is_own:
+        with pytest.raises(UsageError, match=r"data=\(x, y\)"), plan.bind(model):
+            model.fit(X, y, **FIT)
+        return
+    expected = plain.fit(X, y, **FIT).history
+    with plan.bind(model) as bound:
+        found = model.fit(X, y, **FIT).history
+        assert bound.functions["train_step"].plan is plan
+    assert found["accuracy"] == expected["accuracy"]
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+
+
 def test_a_plan_for_a_length_that_the_model_leaves_open_trains():
     """Bound by shapes=, its step is traced for any length, and fit has batches of one; who binds
     nothing is told of data=."""
