@@ -19,17 +19,24 @@ from placer.rendering.results import render_result
 LAYERS, WIDTH, BATCH, PIECES = 4, 512, 2048, 8
 CLUSTER = """
 [[device]]
-name = "CPU:0"
-type = "CPU"
+name = "GPU:0"
+type = "GPU"
 memory = "16GiB"
 peak_flops = 1e11
 memory_bandwidth = 1e11
 
 [[device]]
-name = "CPU:1"
-type = "CPU"
+name = "GPU:1"
+type = "GPU"
 memory = "16GiB"
 peak_flops = 1e11
+memory_bandwidth = 1e11
+
+[[device]]
+name = "CPU:0"
+type = "CPU"
+memory = "16GiB"
+peak_flops = 1e9
 memory_bandwidth = 1e11
 
 [default_link]
@@ -37,17 +44,17 @@ bandwidth = 1e11
 latency = 1e-6
 """
 STAGES = {
-    "*layer_0/*": "CPU:0",
-    "*layer_1/*": "CPU:0",
-    "*layer_2/*": "CPU:1",
-    "*layer_3/*": "CPU:1",
+    "*layer_0/*": "GPU:0",
+    "*layer_1/*": "GPU:0",
+    "*layer_2/*": "GPU:1",
+    "*layer_3/*": "GPU:1",
 }
 REQUEST: dict[str, Any] = {"batch_size": BATCH, "time_limit": 2.0}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two equal devices."""
+    """Two equal GPUs, and a host that computes slowly."""
     path = tmp_path_factory.mktemp("cluster") / "cluster.toml"
     path.write_text(CLUSTER)
     return path
@@ -98,6 +105,8 @@ def test_a_stage_works_on_the_next_piece_while_the_next_stage_works_on_this_one(
     path = tmp_path / "placed.pb"
     placer.apply(stack, plan, path)
     placed = graph_pb2.GraphDef.FromString(path.read_bytes())
+    for node in placed.node:  # two CPU devices in place of the GPUs
+        node.device = node.device.replace("GPU", "CPU")
     for piece in range(PIECES - 1):
         waits_for = ancestors(placed, f"piece_{piece + 1}/layer_0/matmul")
         assert f"piece_{piece}/layer_1/Relu" in waits_for
@@ -183,7 +192,7 @@ def test_a_training_step_is_a_pipeline_too():
             variables=weights,
         )
         program = step.get_concrete_function(tf.TensorSpec((16 * BATCH, WIDTH)))
-        stages = {glob: device.replace("C", "G") for glob, device in STAGES.items()}
+        stages = dict(STAGES)
         plan = placer.place(program, "2xT4", pins=stages, time_limit=2.0)
         assert bool(plan.control_edges) == (in_flight > 1)
         seconds[in_flight] = plan.metrics.step_seconds
@@ -232,10 +241,9 @@ def test_a_pipeline_of_loops_gives_what_the_whole_gives():
 
 
 def test_a_plan_that_divides_the_batch_says_that_the_whole_was_not_tried(stack: Path):
-    """In the text, the JSON and the page of a plan; not where the number of pieces shows it."""
+    """In the JSON and the page of a plan; not where the number of pieces shows it."""
     plan = placer.place(stack, "2xT4", strategy="micro-batches:4", **REQUEST)
     told = "micro-batches:4 was not compared with the whole batch"
-    assert told in " ".join(plan.summary(width=200).split())
     rows = json.loads(render_result(plan, "json", width=80))["warnings"]
     assert [told in row["message"] for row in rows if row["code"] == "whole_instead"] == [True]
     assert told in render_result(plan, "html", width=80)

@@ -89,7 +89,7 @@ def test_an_op_that_whole_steps_do_not_show_did_not_run(tmp_path):
 def test_a_trace_of_another_program_is_refused(drawn):
     """The message names what the trace has."""
     found = step_times(drawn)
-    with pytest.raises(UsageError, match="names no op of this model, but dense/MatMul"):
+    with pytest.raises(UsageError, match="has no op of this model, but dense/MatMul"):
         trace_costs(found.times, found.runs, ["other", "model/other"])
 
 

@@ -150,7 +150,7 @@ def test_other_programs_hold_no_variables(twice, tmp_path):
     with tf.Graph().as_default() as graph:
         tf.identity(v1.placeholder(tf.float32, [4], "x"), "y")
     plan = placer.place(graph, "1xGPU:1GiB", time_limit=2)
-    with pytest.raises(UsageError, match="drop-unused"):
+    with pytest.raises(UsageError, match="drop_unused=True"):
         placer.apply(graph, plan, drop_unused=True)
 
 

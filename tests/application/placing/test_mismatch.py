@@ -35,10 +35,12 @@ def test_the_telling_difference_comes_first(plan):
     """No training step, more inputs, another op: what a person would look for."""
     model = build()
     inference = describe_mismatch(load_program(model), plan)
-    assert inference.startswith("this is not a training step (it updates no variable), the plan is")
+    assert inference.startswith(
+        "it is not a training step (it updates no variable), and the plan is"
+    )
     step = placer.training_step(model, (X, Y))
     back = placer.place(model, "GPU:8MiB", batch_size=16)
-    assert describe_mismatch(load_program(step), back).startswith("this is a training step, the")
+    assert describe_mismatch(load_program(step), back).startswith("it is a training step, and")
     weighted = placer.training_step(build(), (X, Y, numpy.ones(32)))
     found = describe_mismatch(load_program(weighted), plan)
     assert found.startswith("it has 3 inputs (data, data_1, data_2), the planned one 2 inputs")
@@ -55,7 +57,7 @@ def test_the_telling_difference_comes_first(plan):
 
 def test_apply_says_it_without_fingerprints(plan):
     with pytest.raises(
-        UsageError, match="made for another program: this is not a training step"
+        UsageError, match="made for another program: it is not a training step"
     ) as e:
         placer.apply(build(), plan)
     assert plan.model["fingerprint"] not in str(e.value)

@@ -56,7 +56,7 @@ def test_more_room_takes_fewer_stages(saved):
 
 def test_what_cannot_be_streamed(saved, tmp_path):
     """Too little room for one layer, wrong inputs, and a program that writes its variables."""
-    with pytest.raises(UsageError, match="allow at least 2,097,152"):
+    with pytest.raises(UsageError, match="allow 2MiB"):
         placer.stream(saved, "1MiB")
     with pytest.raises(UsageError, match="takes ids, and was given x"):
         placer.stream(saved, "4MiB")(x=1)
