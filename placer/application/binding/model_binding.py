@@ -33,11 +33,11 @@ from placer.extraction.division.dividing import divided_as_planned
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.keras_two import count_step, is_keras_two
 from placer.extraction.reading.loading import load_program
+from placer.extraction.reading.own_specs import with_own_specs
 from placer.extraction.reading.training_steps import (
     as_tensors,
     batch_specs,
     trace_step,
-    with_own_specs,
 )
 from placer.plan.plan import Plan
 
