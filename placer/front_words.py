@@ -13,7 +13,6 @@ _NAMES = {
     "dim": "dims",
     "fallback": "strict",
     "inexact": "exact=False",
-    "keep-together": "keep_together",
     "micro-batches": "strategy",
     "model": "source",
     "pin": "pins",
@@ -23,16 +22,10 @@ _NAMES = {
 }
 """Keyword arguments that are not called as their options, and switches."""
 
-_TEXTS: tuple[str, ...] = (
-    "devices",
-    "fit",
-    "model",
-    "max-memory",
-    "max-slowdown",
-    "objective",
-    "offload",
+_TEXTS = (
+    *("devices", "fit", "keep-together", "max-memory", "max-slowdown", "objective", "offload"),
+    *("order", "reserve", "split-tables", "strategy"),
 )
-_TEXTS += ("order", "reserve", "split-tables", "strategy")
 _NUMBERS = ("batch-size", "seed", "steps", "time-limit", "trip-count", "work-limit")
 _OTHERS = ("costs", "inputs", "outputs", "ragged", "red-zones", "signature", "tag-set")
 
@@ -92,7 +85,7 @@ def _argument(found: re.Match[str]) -> str:
     value = value.strip("'")
     key, _, rest = value.rpartition("=")
     if flag in ("shape", "ragged"):
-        sizes = [part if part.isdecimal() else repr(part) for part in re.split("x", rest)]
+        sizes = [part if part.isdecimal() else repr(part) for part in rest.split("x")]
         shown = ", ".join(sizes).replace("'?'", "None") + ("," if len(sizes) == 1 else "")
         return f"{name}={{{key!r}: ({shown})}}"
     if flag in ("dim", "pin", "pin-type"):

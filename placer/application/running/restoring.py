@@ -8,8 +8,8 @@ has too; those of TensorFlow 1 through the ops that its restore op waits for.
 
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,8 @@ def load_one_by_one(
     options = tf.saved_model.LoadOptions(
         experimental_variable_policy=_POLICY, experimental_skip_checkpoint=True
     )
-    with _lifted_where_placed(), _constants_where_placed(_chosen(saved_model, tags)):
+    chosen = _chosen(saved_model, tags)
+    with _lifted_where_placed(), _constants_where_placed(chosen):
         loaded = tf.saved_model.load(str(folder), tags=tags, options=options)
     if not index.entries:
         if getattr(loaded, "variables", None):
@@ -53,7 +54,6 @@ def load_one_by_one(
         return loaded
     told = _Told(index, progress or (lambda *_: None))
     prefix = str(folder / PREFIX)
-    chosen = _chosen(saved_model, tags)
     if OBJECT_GRAPH in index.entries:
         _restore_objects(loaded, prefix, index, told)
     elif len(saved_model.meta_graphs) == 1 and chosen.object_graph_def.nodes:
@@ -188,8 +188,7 @@ def _restored_outputs(op: Any) -> list[Any]:
     return list(found.values())
 
 
-@contextmanager
-def _constants_where_placed(meta_graph: Any) -> Iterator[None]:
+def _constants_where_placed(meta_graph: Any) -> AbstractContextManager[None]:
     """Makes the constants of the object graph on the devices of their ops, in the block;
     ``tf.saved_model.load`` makes those that are no strings on the default device."""
     device_of = {node.name: node.device for node in meta_graph.graph_def.node if node.device}
@@ -199,15 +198,10 @@ def _constants_where_placed(meta_graph: Any) -> Iterator[None]:
         with tf.device(device_of.get(object_proto.constant.operation)):
             return make(object_proto=object_proto, **known)
 
-    TrackableConstant._deserialize_from_proto = make_there
-    try:
-        yield
-    finally:
-        TrackableConstant._deserialize_from_proto = make
+    return _replaced(TrackableConstant, "_deserialize_from_proto", make_there)
 
 
-@contextmanager
-def _lifted_where_placed() -> Iterator[None]:
+def _lifted_where_placed() -> AbstractContextManager[None]:
     """Makes the variables of a graph of TensorFlow 1 on the devices of its handles, in the block.
 
     ``tf.saved_model.load`` lifts them out of the graph onto the default device
@@ -219,8 +213,15 @@ def _lifted_where_placed() -> Iterator[None]:
         with tf.init_scope(), tf.device(variable.handle.op.device or None):
             return lift(variable, graph, holder)
 
-    wrap_function._lift_single_variable = lift_there
+    return _replaced(wrap_function, "_lift_single_variable", lift_there)
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Puts ``function`` in the place of one of TensorFlow's, in the block."""
+    before = vars(owner)[name]  # of a class, as it stands there
+    setattr(owner, name, function)
     try:
         yield
     finally:
-        wrap_function._lift_single_variable = lift
+        setattr(owner, name, before)

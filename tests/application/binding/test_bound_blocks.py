@@ -71,11 +71,15 @@ def ordered():
 def test_batches_of_other_dtypes_train_as_planned(ordered, x, labels):
     """The loss makes numbers of classes of all of them, and the model floats of its inputs, so that
     they are what was planned for."""
-    plain, model = classifier(), classifier()
+    require_trained_as_planned(ordered, classifier(), classifier(), x, labels)
+
+
+def require_trained_as_planned(plan, plain, model, x, labels):
+    """``model`` trains under the whole ``plan``, and as the ``plain`` one does."""
     expected = plain.fit(x, labels, **FIT).history
-    with ordered.bind(model) as bound:
+    with plan.bind(model) as bound:
         found = model.fit(x, labels, **FIT).history
-        assert bound.functions["train_step"].plan is ordered
+        assert bound.functions["train_step"].plan is plan
     assert found["accuracy"] == expected["accuracy"]
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)
 
@@ -106,12 +110,7 @@ def test_labels_without_a_last_axis_are_columns_to_losses_of_keras(is_own):
         with pytest.raises(UsageError, match=r"data=\(x, y\)"), plan.bind(model):
             model.fit(X, y, **FIT)
         return
-    expected = plain.fit(X, y, **FIT).history
-    with plan.bind(model) as bound:
-        found = model.fit(X, y, **FIT).history
-        assert bound.functions["train_step"].plan is plan
-    assert found["accuracy"] == expected["accuracy"]
-    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+    require_trained_as_planned(plan, plain, model, X, y)
 
 
 def test_a_plan_for_a_length_that_the_model_leaves_open_trains():
