@@ -142,7 +142,7 @@ def fitted(name: str) -> dict[str, Any]:
         plain = trained(fresh(program), program)
         wide, need = under(program, plain, DEVICES)
         cap = int(TIGHT * need)
-        caps = {"max_memory": {"GPU:0": cap, "GPU:1": cap}, "reserve": 0, "margin": 0.0}
+        caps = {"max_memory": {"GPU:0": cap, "GPU:1": cap}, "reserve": "0", "margin": 0.0}
         tight, _ = under(program, plain, DEVICES, **caps)
         Path("slow.toml").write_text(slow_gpus())
         slow, _ = under(program, plain, "slow.toml", margin=0.0)

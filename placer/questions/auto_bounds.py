@@ -8,7 +8,9 @@ from dataclasses import replace
 from cost_models.devices import Cluster, DeviceProperties
 from cost_models.op_info import Shape
 from cost_models.roofline import op_seconds
-from placer.graph.op_graph import Op
+from placer.graph.op_graph import Op, OpGraph
+from placer.graph.passes.differentiation import is_gradient_name
+from placer.graph.passes.roles import ops_before, ops_behind
 from placer.pipeline.workload import Workload
 from placer.questions.auto_programs import Built
 
@@ -25,12 +27,25 @@ def work_of_part(
     needs once; ``piece`` is the program with the examples of a part."""
     device = built.workload.cluster.device(worker)
     whole = built.workload.graph.ops
+    of_parts = _of_each_part(piece.graph, whole)
     part, rest = dict[str, float](), dict[str, float]()
-    for name, op in piece.graph.ops.items():
+    for name in piece.graph.ops:
         if name in whole and built.plan.placement[name] == worker:
-            loads = rest if _shapes(op) == _shapes(whole[name]) else part
+            loads = part if name in of_parts else rest
             loads[name] = op_seconds(piece.costs[name], device) / device.parallel_ops
     return part, rest
+
+
+def _of_each_part(graph: OpGraph, whole: Mapping[str, Op]) -> set[str]:
+    """The ops that every part of a batch has: those whose sizes follow its examples, and those
+    between them and the last gradient.  What updates variables may wait for the sum of parts."""
+    sized = {
+        name
+        for name, op in graph.ops.items()
+        if name in whole and _shapes(op) != _shapes(whole[name])
+    }
+    gradients = [name for name in graph.ops if is_gradient_name(name)]
+    return sized | ops_before(gradients, graph).intersection(ops_behind(sized, graph))
 
 
 def shares_of(built: Built, worker: str, device: DeviceProperties) -> dict[str, float]:

@@ -250,6 +250,9 @@ class Ways:
         Of P pieces through S stages a device has nothing to do for S - 1 of P + S - 1 turns:
         without those it would be as fast as it can be.
         """
+        fewest = min(_FEWEST_PER_STAGE * count, pieces)
+        while pieces > fewest and self._least_in_pieces(pieces)[0] >= self.to_beat:
+            pieces = max(fewest, pieces // 2)
         best, ops = self._staged(pieces), len(self.program.whole().graph.ops)
         if best.fits and best.step_seconds >= self.to_beat:
             return self._in_fewer_pieces(best, pieces, count)

@@ -75,21 +75,21 @@ def find_roles(graph: OpGraph) -> Roles:
     updates = accesses.written.keys()
     differentiated = _gradients(graph)
     # the forward pass, and what is computed from gradients
-    forward = _before(differentiated, graph) if differentiated else accesses.before_fetches()
+    forward = ops_before(differentiated, graph) if differentiated else accesses.before_fetches()
     if not forward:
         return plain
     if differentiated:
-        behind = set(_reached(differentiated, graph))
+        behind = set(ops_behind(differentiated, graph))
     else:
         forward -= updates
-        behind = _before(updates, graph) - forward
-        behind.intersection_update(_reached(graph.feeds, graph))
+        behind = ops_before(updates, graph) - forward
+        behind.intersection_update(ops_behind(graph.feeds, graph))
     # the variables, by who reads and who updates them
     state = _State(accesses, forward, behind if differentiated else set())
     metrics = {v for v in accesses.updaters if state.is_metric(v)}
     optimizer_state = {v for v in accesses.names - metrics if state.is_optimizer_state(v)}
     readers = (name for v in optimizer_state for name in accesses.readers.get(v, ()))
-    behind.update(set(_reached(readers, graph)) - forward)
+    behind.update(set(ops_behind(readers, graph)) - forward)
     return Roles(
         variables=frozenset(accesses.name_of),
         gradients=frozenset(behind - updates),
@@ -162,7 +162,7 @@ class _Accesses:
         reads = {name: v for v, names in self.readers.items() for name in names}
         pending = [*map(op_of, self.graph.fetches)]
         while pending:
-            new = _before(pending, self.graph, seen) - seen
+            new = ops_before(pending, self.graph, seen) - seen
             seen |= new
             pending = [
                 update
@@ -230,8 +230,8 @@ class _State:
             for op in graph.ops.values()
             if not op.inputs and op.op_type not in _CONSTANTS and op.name not in accesses.name_of
         )
-        self.computed = set(_reached((*graph.feeds, *sources), graph))
-        self.fetched = _before(map(op_of, graph.fetches), graph)
+        self.computed = set(ops_behind((*graph.feeds, *sources), graph))
+        self.fetched = ops_before(map(op_of, graph.fetches), graph)
         self.weights = {
             v for v in accesses.names if not forward.isdisjoint(accesses.readers.get(v, ()))
         }
@@ -250,7 +250,7 @@ class _State:
         if later.isdisjoint(self.fetched) and not self._follows(variable, self.computed):
             return False
         before = [name for name in readers if name not in later]
-        behind = set(_reached(before, self.graph))
+        behind = set(ops_behind(before, self.graph))
         return behind.isdisjoint(map(op_of, self.graph.fetches)) and all(
             accesses.written[name] == [variable] for name in behind.intersection(accesses.written)
         )
@@ -292,12 +292,12 @@ class _State:
         written = self.accesses.written
         return any(
             variable in variables and variable != but
-            for name in _reached(readers, self.graph)
+            for name in ops_behind(readers, self.graph)
             for variable in written.get(name, ())
         )
 
 
-def _before(names: Iterable[str], graph: OpGraph, known: Iterable[str] = ()) -> set[str]:
+def ops_before(names: Iterable[str], graph: OpGraph, known: Iterable[str] = ()) -> set[str]:
     """``names`` and everything whose value they depend on, ``known`` looked at no further."""
     seen = set(names)
     stack = list(seen)
@@ -311,7 +311,7 @@ def _before(names: Iterable[str], graph: OpGraph, known: Iterable[str] = ()) -> 
     return seen
 
 
-def _reached(names: Iterable[str], graph: OpGraph) -> Iterator[str]:
+def ops_behind(names: Iterable[str], graph: OpGraph) -> Iterator[str]:
     """``names`` and everything that depends on their values, each once."""
     seen = set(names)
     stack = list(seen)
