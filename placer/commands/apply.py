@@ -40,11 +40,8 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from placer.plan.plan import Plan
 
-    beside = arguments.on_cpu_devices or arguments.drop_unused
-    if arguments.clear and beside:
-        raise UsageError(
-            "--clear takes the devices out and nothing else: leave it out, or the rest"
-        )
+    if arguments.clear and arguments.on_cpu_devices:
+        raise UsageError("--clear takes the devices out: leave it or --on-cpu-devices out")
     if arguments.clear == bool(arguments.plan):
         raise UsageError("give either a PLAN to apply, or --clear to undo a placement")
     check_writable(arguments.output, force=arguments.force, may_be_folder=True)
@@ -56,7 +53,13 @@ def run(arguments: argparse.Namespace) -> None:
 
         if plan is None:
             access = options.access_options(arguments)
-            clear(arguments.model, arguments.output, force=arguments.force, **access)
+            clear(
+                arguments.model,
+                arguments.output,
+                force=arguments.force,
+                drop_unused=arguments.drop_unused,
+                **access,
+            )
         else:
             apply(
                 arguments.model,

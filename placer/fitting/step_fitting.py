@@ -223,10 +223,14 @@ class _Recomputation:
         if not nodes:
             return
         tries = [found, reductions(self.trials.low_order(self.base.graph, self.base.step, nodes))]
-        for number in range(self.trials.schedule.most_budgets):
-            if number >= self.trials.schedule.least_budgets and self.trials.is_over():
+        schedule = self.trials.schedule
+        timed = self.trials.request.seconds > 0
+        for number in range(schedule.most_budgets if timed else schedule.untimed_budgets):
+            if number and self.trials.is_late():
                 break
-            attempts = [self._plan(some, budgets) for some in tries]
+            attempts = [self._plan(tries[0], budgets)]
+            for some in tries[1:] if not self.trials.is_late() else ():
+                attempts.append(self._plan(some, budgets))
             best = min(attempts, key=lambda attempt: attempt.rank)
             if best.step is not None and best.step.fits:
                 break

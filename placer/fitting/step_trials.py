@@ -30,7 +30,7 @@ class FitSchedule:
     """The budgets that are tried, and the edges."""
 
     most_budgets: int = 8
-    least_budgets: int = 6  # however long that takes
+    untimed_budgets: int = 6  # where no time is given
     least_step: float = 0.04  # by which a budget falls when its plan does not fit
     edge_shares: tuple[float, ...] = (0.004, 0.001)  # of the peak: smaller buffers are left alone
     relief_shares: tuple[float, ...] = (1.0, 0.3)  # of hidden swaps: what they may bring
@@ -137,15 +137,11 @@ class StepTrials:
                 return found
         return best
 
-    def is_over(self) -> bool:
-        """Whether the time is; the clock then had a say in the answer."""
-        over = time.monotonic() > self.deadline
-        self.is_cut = self.is_cut or over
-        return over
-
     def is_late(self) -> bool:
-        """Whether a time was given, and is over."""
-        return self.request.seconds > 0 and self.is_over()
+        """Whether a time was given, and is over; the clock then had a say in the answer."""
+        late = self.request.seconds > 0 and time.monotonic() > self.deadline
+        self.is_cut = self.is_cut or late
+        return late
 
     def step(self, graph: OpGraph, rewriting: Rewriting) -> StepMemory:
         """The memory of ``graph``, rewritten so, along its orders."""

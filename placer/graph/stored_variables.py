@@ -16,7 +16,7 @@ class StoredVariable:
     the flat graph that stands for it, ``""`` where the chosen signature does not use it.  Such a
     variable may have the same values as the used one ``copy_of``; it shares the device of the
     handle ``follows`` where an op of another signature touches both.  ``signatures`` are the other
-    ones that use it.
+    ones that use it; where it is ``bound`` a saved function does.
     """
 
     name: str
@@ -28,6 +28,7 @@ class StoredVariable:
     copy_of: str = ""
     follows: str = ""
     signatures: tuple[str, ...] = ()
+    bound: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,11 @@ class StoredVariables:
         """The sizes of what a plan keeps on the host and no op of its signature reads."""
         tables = (self.idle_bytes,) if self.idle_bytes else ()
         return (*tables, *(v.bytes for v in self.unused if not v.follows))
+
+    @property
+    def dropped_bytes(self) -> int:
+        """The bytes on the host of variables that nothing in the file uses."""
+        return sum(v.bytes for v in self.unused if not (v.follows or v.signatures or v.bound))
 
     @property
     def following_bytes(self) -> dict[str, int]:

@@ -27,6 +27,9 @@ from placer.solving.solution import Solution, Status
 _LOG = logging.getLogger(__name__)
 
 
+_LEAST_SECONDS = 1.0
+"""Seconds that each search, and what makes a step fit, have at least."""
+
 _RELIEFS = (1.25, 1.6, 2.2, 3.2)
 """Factors by which the memory of several accelerators is raised for the search, in this order."""
 
@@ -45,13 +48,20 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
     """The first placement that keeps the caps without spilling, the step rewritten if it must be;
     else the one that comes nearest, ``None`` if there is none at all.
 
-    It takes about the time limit, and once more that for the placements.
+    It takes about the time limit, and once more that for the placements, in equal shares.
     """
     wanted = replace(workload.wanted, offload="never", order="free", fit="", max_slowdown=None)
-    deadline = clock.monotonic() + workload.wanted.time_limit
+    limit, is_timed = wanted.time_limit, wanted.work_limit is None
+    deadline = clock.monotonic() + 2 * limit
     best: FittedPlacement | None = None
     tries = list(_relieved(workload))
+    if is_timed:
+        wanted = replace(wanted, time_limit=max(limit / len(tries), _LEAST_SECONDS))
     for number, cluster in enumerate(tries):
+        left = deadline - clock.monotonic()
+        if number and left < 0:
+            break
+        until = clock.monotonic() + (left / (len(tries) - number) if is_timed else left)
         relieved = replace(workload, wanted=wanted, cluster=cluster)
         formulation = formulate(relieved)
         solution = find_placement(formulation)
@@ -63,10 +73,7 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
             return FittedPlacement(
                 formulation=own, solution=solution, predicted=predicted, step=FittedStep()
             )
-        left = max(deadline - clock.monotonic(), 2.0)
-        if workload.wanted.work_limit is None:
-            left /= len(tries) - number
-        found = _fit(own, solution, left)
+        found = _fit(own, solution, max(until - clock.monotonic(), _LEAST_SECONDS))
         if best is None or found.step.rank < best.step.rank:
             best = found
         if found.step.fits:

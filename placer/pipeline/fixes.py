@@ -14,11 +14,13 @@ from itertools import pairwise
 from cost_models.byte_sizes import format_bytes, parse_reserve, spell_bytes
 from cost_models.clusters import Devices, parse_cluster
 from cost_models.devices import presets
-from placer.errors import PlacerError
+from placer.errors import NoSolutionError, PlacerError
 from placer.fitting.placed_order import FREE
 from placer.graph.passes.roles import find_roles
+from placer.pipeline.fitting import fit_workload
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import decide_splits, prepare, too_large
+from placer.pipeline.solved_plan import fitted_plan
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.request import AUTO, NEVER, Options
@@ -77,8 +79,22 @@ def with_fixes(plan: Plan, workload: Workload, devices: Devices, deadline: float
     found = placed_fixes(
         attempt, devices, workload.wanted, plan.conflict, until, trains=trains, tables=tables
     )
-    fixes = tuple(fix.row for fix in found)
+    fixes = (*_without_unused(workload, plan.conflict, until), *(fix.row for fix in found))
     return replace(plan, conflict=replace(plan.conflict, fixes=fixes))
+
+
+def _without_unused(workload: Workload, conflict: Conflict, deadline: float) -> Iterator[Fix]:
+    """Yields the model without the variables that nothing uses, which a plan has on the host."""
+    host, size = workload.cluster.host.name, workload.extraction.stored.dropped_bytes
+    if not size or host not in (conflict.devices or ()):
+        return
+    left = sum(workload.graph.idle_bytes[host]) - size
+    smaller = workload.with_graph(workload.graph.with_idle({host: (left,) if left else ()}))
+    seconds = min(workload.wanted.time_limit, _MOST_TRIAL_SECONDS)
+    smaller = replace(smaller, wanted=replace(workload.wanted, time_limit=seconds))
+    if clock.monotonic() < deadline and place_workload(smaller).fits:
+        change = f"placer apply {workload.source} --clear --drop-unused -o SMALLER, then SMALLER"
+        yield Fix(kind="unused", change=change, note=f"{format_bytes(size)} that nothing uses")
 
 
 def placements_of(workload: Workload) -> Attempt:
@@ -87,6 +103,11 @@ def placements_of(workload: Workload) -> Attempt:
 
     def attempt(devices: Devices, wanted: Options) -> Plan:
         own = workload.wanted
+        if wanted.fit and not own.fit:  # with the step as it is, nothing fits
+            plan = fitted_plan(fit_workload(workload.on(devices, wanted)))
+            if plan is None:
+                raise NoSolutionError("does not fit whatever is done to the step")
+            return plan
         if (wanted.split_tables, wanted.batch_size) == (own.split_tables, own.batch_size):
             return place_workload(workload.on(devices, wanted))
         wanted = replace(wanted, fit="", max_slowdown=None)
@@ -152,7 +173,8 @@ class _Trials:
         """A placement that fits; ``None`` if there was none in a short time."""
         if self.is_over:
             return None
-        limit = min(wanted.time_limit, seconds or self.trial_seconds)
+        left = max(self.deadline - clock.monotonic(), 1.0)
+        limit = min(wanted.time_limit, seconds or self.trial_seconds, left)
         limited = replace(wanted, time_limit=limit)
         try:
             plan = self.attempt(devices or self.devices, limited)
@@ -166,7 +188,7 @@ class _Trials:
         if wanted.fit or wanted.strategy or wanted.order != FREE or self.is_over:
             return
         seconds = max(self.trial_seconds, _FIT_SHARE * (self.deadline - clock.monotonic()))
-        plan = self.place(replace(wanted, fit="auto"), seconds=seconds)
+        plan = self.place(replace(wanted, fit="auto"), seconds=seconds / 2)  # takes it twice
         if plan is not None:
             yield PlacedFix(kind="fit", change="--fit auto", note=fit_note(plan), plan=plan)
 

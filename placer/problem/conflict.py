@@ -40,11 +40,11 @@ class OpsInConflict:
 class Fix:
     """A change of the request under which there is a placement.
 
-    ``kind`` is ``caps``, ``devices``, ``batch``, ``pin``, ``group``, ``spill``, ``split`` or
-    ``fit``; ``change`` is what to ask for instead, as an option of the command line; ``note`` says
-    how near to the least it is, or what it takes.  What the problem alone shows to fit names the
-    ``requests`` to drop or the ``caps`` in bytes by device.  Advice that was not tried is a
-    sentence in ``change``, without a ``kind``.
+    ``kind`` is ``caps``, ``devices``, ``batch``, ``pin``, ``group``, ``spill``, ``split``, ``fit``
+    or ``unused``; ``change`` is what to ask for instead, as an option of the command line;
+    ``note`` says how near to the least it is, or what it takes.  What the problem alone shows to
+    fit names the ``requests`` to drop or the ``caps`` in bytes by device.  Advice that was not
+    tried is a sentence in ``change``, without a ``kind``.
     """
 
     kind: str = ""

@@ -28,6 +28,7 @@ from placer.questions.auto_result import AutoResult, AutoRow, seconds_of
 from placer.questions.auto_ways import AS_IT_IS, ONE_PLACEMENT, PARTS, Way, Ways
 from placer.solving.process.child_search import one_search_process
 from placer.solving.process.compiling import STEP_TIME, TRANSFER, warm_up
+from placer.strategies.requests import ALL_REDUCE
 
 _LOG = logging.getLogger(__name__)
 
@@ -127,6 +128,11 @@ class Choice:
             advice=Advice(self).lines(chosen),
             plan=kept.plan,
             keras_seconds=self.program.keras_seconds,
+            plans={
+                name: replace(built.plan, step=None)
+                for name, built in self.built.items()
+                if built.plan.placement
+            },
         )
 
     def _tried(self, way: Way) -> AutoRow:
@@ -178,6 +184,8 @@ class Choice:
             return replace(row, note=_no_faster(best, way.least_seconds, way.why_no_faster))
         if way.in_parts and self.program.undivided:
             return replace(row, note=self.program.undivided)
+        if way.name.startswith(ALL_REDUCE) and self.program.irreducible:
+            return replace(row, note=self.program.irreducible)
         if way.tighter is not None and best < math.inf:
             seconds, ops = way.tighter()
             row = replace(row, least_seconds=max(way.least_seconds, seconds))

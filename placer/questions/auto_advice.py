@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from cost_models.byte_sizes import format_bytes, format_seconds, spell_bytes
 from cost_models.devices import Cluster, DeviceProperties, Link
 from placer.errors import PlacerError
+from placer.plan.request import NEVER
+from placer.questions.auto_bounds import work_elsewhere
 from placer.questions.auto_result import AutoRow, seconds_of
 from placer.questions.auto_ways import AS_IT_IS
 from placer.strategies.requests import group_alone
@@ -38,10 +40,26 @@ class Advice:
         found = list(self._changes(chosen))
         if chosen is not None and self.choice.aim != "memory":
             step = seconds_of(chosen)
-            found += self._faster_links(step)
+            found += [*self._on_host(step), *self._faster_links(step)]
             found = found or [self._faster_devices(step)]
             found += self._a_process_each(step)
         return tuple(found)
+
+    def _on_host(self, step: float) -> Iterator[str]:
+        """About the host alone, where it is quicker: a few small ops take less than their launches
+        and copies."""
+        host, ways = self.ways.cluster.host, self.ways
+        if host.name in ways.cluster.workers or self.program.wanted.offload == NEVER:
+            return
+        if work_elsewhere(ways.on_fastest, ways.fastest, host) >= step:
+            return
+        alone = self.program.on_one_device(host.name)
+        if alone.fits and alone.step_seconds < step:
+            yield (
+                f"no accelerator: everything on {host.name} takes "
+                f"{format_seconds(alone.step_seconds)}, and not {format_seconds(step)}; placer "
+                "place puts it there where that costs least"
+            )
 
     def _a_process_each(self, step: float) -> Iterator[str]:
         """About a process for every accelerator, each with the whole program and requests of its

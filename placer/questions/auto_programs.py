@@ -96,6 +96,11 @@ class AutoProgram:
         return ""
 
     @property
+    def irreducible(self) -> str:
+        """Why no all-reduce joins the gradients; "" where nothing is known."""
+        return ""
+
+    @property
     def keras_seconds(self) -> float:
         """The seconds that Keras takes for a step beside its ops; 0 for other programs."""
         return self.cluster.host.keras_seconds if self.name else 0.0
@@ -192,12 +197,17 @@ class TrainingProgram(AutoProgram):
         """Why parts of a batch would train another model than the whole; "" if they do not."""
         return self._decided[0]
 
+    @property
+    def irreducible(self) -> str:
+        """Why no all-reduce joins the gradients; "" if one does."""
+        return self._decided[2]
+
     @cached_property
-    def _decided(self) -> tuple[str, bool]:
+    def _decided(self) -> tuple[str, bool, str]:
         from placer.extraction.reading.keras_two import is_keras_two
 
         if is_keras_two(self.model):
-            return "the batch of a Keras 2 model is not divided (Keras 3 models can be)", False
+            return "the batch of a Keras 2 model is not divided (Keras 3 models can be)", False, ""
         from placer.application.running.generated_inputs import batch_like
         from placer.strategies.same_training import decide_division
 
@@ -220,7 +230,7 @@ class TrainingProgram(AutoProgram):
         from placer.strategies.keras_replicas import divided_train_step
 
         division = training_division(asked, cluster, speeds)
-        is_proved = self._decided == ("", True)
+        is_proved = self._decided[:2] == ("", True)
         division = replace(division, is_exact=not self.inexact, is_proved=is_proved)
         method = divided_train_step(self.model, division)
         function = trace_step(self.model, self.specs, "train_step", method, values=False)

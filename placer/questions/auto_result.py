@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from placer.errors import UsageError
@@ -67,7 +67,8 @@ class AutoResult(Drawn):
     bring a better one.  ``task`` is ``training`` or ``inference``, ``aim`` what was asked for.
 
     ``name`` is that of a Keras model; ``keras_seconds`` are what Keras takes for a step beside its
-    ops, whatever the way.  ``plan`` is the plan of the chosen way (of the first one if none fits).
+    ops, whatever the way.  ``plan`` is the plan of the chosen way (of the first one if none fits),
+    ``plans`` are those of all that were built, which a file does not keep.
     """
 
     SCHEMA: ClassVar = "placer.auto/1"
@@ -84,6 +85,19 @@ class AutoResult(Drawn):
     advice: tuple[str, ...]
     plan: Plan = field(repr=False, metadata={"in_file": False})
     keras_seconds: float = 0.0
+    plans: Mapping[str, Plan] = field(
+        default_factory=dict, repr=False, compare=False, metadata={"in_file": False}
+    )
+
+    def with_strategy(self, name: str) -> AutoResult:
+        """The result with another way chosen, to bind or to save it.
+
+        Raises :class:`UsageError` for a way that was not built.
+        """
+        if name not in self.plans:
+            built = f"built were {', '.join(self.plans)}" if self.plans else "a file keeps one"
+            raise UsageError(f"there is no plan for {name!r}: {built}; margin=0 builds all")
+        return replace(self, chosen=name, gain=None, plan=self.plans[name])
 
     @property
     def division(self) -> TrainingDivision | None:

@@ -127,7 +127,8 @@ def test_what_does_not_fit_is_computed_again(step, free):
 
 
 def test_a_busy_machine_finds_a_step_too(step):
-    """With no time at all: six budgets are tried however long that takes."""
+    """With no time given: six budgets are tried however long that takes; with too little the
+    search ends before them, and says so."""
     graph = extract(step[0]).graph
     costs, placement = estimate_costs(graph), dict.fromkeys(graph.ops, "CPU:0")
     free = parse_cluster("CPU:64GiB", None, None)
@@ -136,7 +137,12 @@ def test_a_busy_machine_finds_a_step_too(step):
     request = FitRequest(means=("recompute",), seconds=0.0, with_needs=False)
     found = fit_step(graph, costs, placement, cluster, request)
     assert found.fits
+    assert not found.is_cut
     assert found.rewriting.clones
+    smaller = parse_cluster(f"CPU:{round(0.2 * peak)}B", None, None)
+    late = fit_step(graph, costs, placement, smaller, replace(request, seconds=1e-9))
+    assert not late.fits
+    assert late.is_cut
 
 
 @pytest.mark.parametrize(("card", "is_hidden"), [("T4", False), ("slow", True)])

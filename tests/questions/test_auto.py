@@ -96,7 +96,8 @@ def test_strategies_are_the_rows_of_auto(saved_model, tmp_path, monkeypatch, cap
     builds each divided one as it was shown."""
     monkeypatch.chdir(tmp_path)
     devices = cluster(tmp_path)
-    rows = placer.auto(str(saved_model), devices, batch_size=1024, **WORK).rows
+    found = placer.auto(str(saved_model), devices, batch_size=1024, **WORK)
+    rows = found.rows
     assert placer.compare_strategies(saved_model, devices, batch_size=1024, **WORK).rows == rows
     divided = [row for row in rows if ":" in row.name and row.step_seconds]
     assert divided
@@ -104,6 +105,9 @@ def test_strategies_are_the_rows_of_auto(saved_model, tmp_path, monkeypatch, cap
         plan = placer.place(saved_model, devices, batch_size=1024, strategy=row.name, **WORK)
         assert plan.metrics.step_seconds == row.step_seconds
         assert plan.need_bytes == row.need_bytes
+        assert found.with_strategy(row.name).plan.placement == plan.placement
+    with pytest.raises(UsageError, match="no plan for 'pipeline:3'"):
+        found.with_strategy("pipeline:3")
     limits = ["--work-limit", "20", "--time-limit", "60"]
     asked = ["strategies", str(saved_model), "--devices", str(devices), "--batch-size", "1024"]
     assert main([*asked, *limits, "--format", "json", "-o", "rows.json"]) == 0

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from placer.application.devices.device_mapping import rehearsal_mapping, running_mapping
+from placer.application.placing.dropped_variables import Dropped, write_checkpoint_without
+from placer.application.placing.dropped_variables import drop_unused as find_dropped
 from placer.application.placing.fallback import Move, foresee_moves, refuse_moves
 from placer.application.placing.graph_placement import (
     map_graph_devices,
@@ -18,6 +20,7 @@ from placer.application.placing.kept_state import with_state
 from placer.application.placing.placed_function import place_function
 from placer.application.placing.saved_model import (
     META_SUFFIX,
+    hard_link,
     map_devices,
     write_placed_meta_graph,
     write_placed_saved_model,
@@ -38,6 +41,8 @@ from placer.plan.loading_facts import NOT_AS_PLANNED
 from placer.plan.plan import Plan, require_plan
 
 _LOG = logging.getLogger(__name__)
+
+_HOLD_NONE = "--drop-unused is for SavedModels: other models hold no variables"
 
 
 def apply(
@@ -118,7 +123,7 @@ def _apply(
     _report_moves(foresee_moves(program, plan.placement), strict=how.strict)
     stand_in = rehearsal_mapping(plan.placement.values()).stand_in if how.rehearse else str
     if how.drop_unused and program.source_format != "saved_model":
-        raise UsageError("--drop-unused is for SavedModels: other models hold no variables")
+        raise UsageError(_HOLD_NONE)
     if program.source_format == "saved_model":
         assert out is not None
         _require_whole_checkpoint(program)
@@ -171,11 +176,12 @@ def clear(
     out: str | os.PathLike[str],
     *,
     force: bool = False,
+    drop_unused: bool = False,
     allow_unsafe: bool = False,
     follow_links: bool = False,
 ) -> Path:
     """Writes the SavedModel or GraphDef ``source`` without any device strings, and without
-    the control edges of a plan, to ``out``.
+    the control edges of a plan, to ``out``; with ``drop_unused`` as :func:`apply` does.
 
     Of a MetaGraphDef all of it is written if ``out`` ends in ``.meta``, else its graph.  Raises
     :class:`UsageError` if ``out`` exists and ``force`` is not given, :class:`ModelError` as
@@ -186,6 +192,8 @@ def clear(
     message = read_source(path)
     if not allow_unsafe:
         require_own_paths(message, path)
+    if drop_unused and message.DESCRIPTOR.name != "SavedModel":
+        raise UsageError(_HOLD_NONE)
     if message.DESCRIPTOR.name == "MetaGraphDef" and Path(out).suffix == META_SUFFIX:
         map_devices(message, lambda _: "")
         remove_added_control(message.graph_def)
@@ -195,8 +203,10 @@ def clear(
         for meta_graph in message.meta_graphs:
             map_devices(meta_graph, lambda _: "")
             remove_added_control(meta_graph.graph_def)
+        dropped = find_dropped(message, message.meta_graphs[0], path) if drop_unused else Dropped()
         with replaced(out, force=force) as folder:
             write_saved_model(path, message, folder)
+            write_checkpoint_without(dropped, path, folder, bring=hard_link)
     else:
         graph_def = message if message.DESCRIPTOR.name == "GraphDef" else message.graph_def
         map_graph_devices(graph_def, lambda _: "")

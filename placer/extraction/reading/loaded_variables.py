@@ -197,6 +197,9 @@ class _Finder:
             if node.op in VARIABLES:
                 self.handle_of.setdefault(resource_key(node), node.name)
         self.calls = self._calls()
+        functions = meta_graph.object_graph_def.concrete_functions.values()
+        bound = {number for function in functions for number in function.bound_inputs}
+        self.bound = {k for n, k in (checkpoint_keys(index) or {}).items() if n in bound}
         self.asked = _asked_devices(meta_graph.graph_def.node)
 
     def find(self) -> StoredVariables:
@@ -309,4 +312,5 @@ class _Finder:
                 copy_of=copied,
                 follows="" if used else follows.get(handle, ""),
                 signatures=() if used else tuple(sorted(self.calls.get(handle, ()))),
+                bound=key in self.bound,
             )

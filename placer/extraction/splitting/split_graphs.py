@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cost_models.tensor_size import element_bytes
@@ -16,7 +17,7 @@ from placer.extraction.splitting.split_nodes import (
     split_variable,
 )
 from placer.graph.op_types import VARIABLES
-from placer.graph.tensor_names import full_tensor
+from placer.graph.tensor_names import full_tensor, op_of
 
 Arguments = dict[str, dict[int, Table]]
 """The tables that functions take, by function and number of the argument."""
@@ -56,6 +57,22 @@ def find_tables(graph_def: Any, counts: Mapping[str, int]) -> dict[str, Table]:
             name=name, shape=tuple(size for size in shape if size is not None), count=count
         )
     return tables
+
+
+def copies_of(graph_def: Any, tables: Mapping[str, Table]) -> dict[str, Table]:
+    """The variables of the main graph that are assigned one of ``tables`` as a whole, and so are to
+    be split as it is."""
+    reads = {n.name: op_of(n.input[0]) for n in graph_def.node if n.op == "ReadVariableOp"}
+    assigned = {
+        op_of(node.input[0]): reads.get(op_of(node.input[1]), "")
+        for node in graph_def.node
+        if node.op == "AssignVariableOp"
+    }
+    return {
+        name: replace(tables[read], name=name)
+        for name, read in assigned.items()
+        if read in tables and name not in tables
+    }
 
 
 def is_split(graph_def: Any, counts: Mapping[str, int]) -> bool:

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from placer.errors import ModelError
+from placer.errors import ModelError, near_names
 from placer.extraction.files.sources import graph_defs, model_file, read_source
 from placer.extraction.graph_defs.op_definitions import called_function
 from placer.extraction.graph_defs.protobufs import copied, fill_shape, functions_by_name
 from placer.extraction.splitting.parts import Table
-from placer.extraction.splitting.split_checkpoints import split_checkpoint
-from placer.extraction.splitting.split_graphs import find_tables, is_split, split_graph
+from placer.extraction.splitting.split_checkpoints import held_keys, split_checkpoint
+from placer.extraction.splitting.split_graphs import copies_of, find_tables, is_split, split_graph
 from placer.graph.op_types import CALLS
 from placer.graph.tensor_names import data_inputs, op_of
 
@@ -37,11 +37,12 @@ def split_model(source: Path, counts: Mapping[str, int], target: Path, *, weight
         target.write_bytes(message.SerializeToString())
         return
     keys: dict[str, Table] = {}
+    folder = source.resolve()
+    held = held_keys(folder / "variables" / "variables")
     for meta_graph in message.meta_graphs:
-        keys.update(_split_meta_graph(meta_graph, counts))
+        keys.update(_split_meta_graph(meta_graph, counts, held))
     target.mkdir()
     if weights:
-        folder = source.resolve()
         for entry in sorted(folder.iterdir()):
             if entry.name not in (model_file(source).name, "fingerprint.pb", "variables"):
                 (target / entry.name).symlink_to(entry)
@@ -49,11 +50,18 @@ def split_model(source: Path, counts: Mapping[str, int], target: Path, *, weight
     (target / "saved_model.pb").write_bytes(message.SerializeToString())
 
 
-def _split_meta_graph(meta_graph: Any, counts: Mapping[str, int]) -> dict[str, Table]:
-    graph_def = meta_graph.graph_def
+def _split_meta_graph(
+    meta_graph: Any, counts: Mapping[str, int], held: Mapping[int, str]
+) -> dict[str, Table]:
+    """Splits the tables of a meta graph, in place; what they are called in the checkpoint.
+
+    ``held`` are the keys of its objects by number: Keras's ``export`` has a copy of each variable,
+    and functions read the one as an object, the other as a handle of the main graph.
+    """
+    graph_def, objects = meta_graph.graph_def, meta_graph.object_graph_def
     tables = find_tables(graph_def, counts)
-    objects = meta_graph.object_graph_def
-    numbers = _object_numbers(meta_graph, tables) if objects.nodes else {}
+    tables.update(copies_of(graph_def, tables) if objects.nodes else {})
+    numbers = _object_numbers(meta_graph, tables, counts) if objects.nodes else {}
     given: dict[str, dict[int, Table]] = {}
     library = functions_by_name(graph_def)
     for name, function in objects.concrete_functions.items():
@@ -64,8 +72,16 @@ def _split_meta_graph(meta_graph: Any, counts: Mapping[str, int]) -> dict[str, T
         taken = {first + i: numbers[n] for i, n in enumerate(bound) if n in numbers}
         if taken:
             given[name] = taken
-    keys = split_graph(graph_def, tables, given, sliced=False)
-    _split_objects(objects, numbers)
+    keys = {held[number]: table for number, table in numbers.items() if number in held}
+    keys.update(split_graph(graph_def, tables, given, sliced=False))
+    copies = {number: keys[key] for number, key in held.items() if key in keys}
+    reads = {n: name for name, f in objects.concrete_functions.items() for n in f.bound_inputs}
+    if apart := sorted((copies.keys() - numbers.keys()) & reads.keys()):
+        raise ModelError(
+            f"{copies[apart[0]].name} cannot be split by rows: function {reads[apart[0]]} reads a "
+            "copy of it that no signature reads"
+        )
+    _split_objects(objects, {**copies, **numbers} if objects.nodes else {})
     missing = sorted({t.name for t in tables.values()} - {t.name for t in keys.values()})
     if missing:
         raise ModelError(f"{missing[0]} cannot be split by rows: the model does not restore it")
@@ -73,20 +89,24 @@ def _split_meta_graph(meta_graph: Any, counts: Mapping[str, int]) -> dict[str, T
     return keys
 
 
-def _object_numbers(meta_graph: Any, tables: Mapping[str, Table]) -> dict[int, Table]:
+def _object_numbers(
+    meta_graph: Any, tables: Mapping[str, Table], counts: Mapping[str, int]
+) -> dict[int, Table]:
     """The tables by their numbers in the object graph: a call of the main graph is given the
     variables that its function is bound to, in the same order."""
     objects = meta_graph.object_graph_def
     found: dict[int, Table] = {}
+    read = set()
     for node in meta_graph.graph_def.node:
         name = called_function(node) if node.op in CALLS else ""
         if name in objects.concrete_functions:
             bound = list(objects.concrete_functions[name].bound_inputs)
             inputs = data_inputs(node.input)
             for text, number in zip(inputs[len(inputs) - len(bound) :], bound, strict=True):
+                read.add(op_of(text))
                 if op_of(text) in tables:
                     found[number] = tables[op_of(text)]
-    for name in tables.keys() - {table.name for table in found.values()}:
+    for name in counts.keys() - {table.name for table in found.values()}:
         alike = [
             number
             for number, node in enumerate(objects.nodes)
@@ -95,7 +115,7 @@ def _object_numbers(meta_graph: Any, tables: Mapping[str, Table]) -> dict[int, T
         if len(alike) != 1:
             raise ModelError(
                 f"{name} cannot be split by rows: {len(alike)} variables of the model's objects "
-                "have this name, and no signature reads it"
+                f"have this name, and no signature reads it{near_names(name, sorted(read))}"
             )
         found[alike[0]] = tables[name]
     return found
@@ -104,7 +124,7 @@ def _object_numbers(meta_graph: Any, tables: Mapping[str, Table]) -> dict[int, T
 def _split_objects(objects: Any, numbers: Mapping[int, Table]) -> None:
     """Makes the variables that are split plain objects whose ``part_0``, ... are variables."""
     parts: dict[int, list[int]] = {}
-    for number, table in numbers.items():
+    for number, table in sorted(numbers.items()):  # as the checkpoint numbers the parts
         whole = copied(objects.nodes[number])
         node = objects.nodes[number]
         node.ClearField("variable")

@@ -247,15 +247,23 @@ class ScopeSplitter:
         self._wait_for(group, node, copies)
 
     def assign(self, node: Any, table: Table, parts: list[str]) -> None:
-        """An assignment: of the part's rows, as they are restored or cut out of the value."""
+        """An assignment: of the part's rows, as they are restored, of another table, or cut out of
+        the value."""
         group = self.groups.setdefault(node.name, [])
         value = data_inputs(node.input)[1]
-        values = self._restored(value, table) or self._cut(group, node, value, table)
+        other = self.found.get(self.tensor(value), (table, None))[1]
+        values = other or self._restored(value, table) or self._cut(group, node, value, table)
         copies = [
             self._like(group, node, table.part(node.name, number), pair)
             for number, pair in enumerate(zip(parts, values, strict=True))
         ]
         self._wait_for(group, node, copies)
+
+    def assigned(self, node: Any, table: Table, _: list[str]) -> None:
+        """A table that is assigned to another: to one in the same parts."""
+        other = self.found.get(self.tensor(node.input[0]))
+        if other is None or other[0].starts != table.starts:
+            raise self.refuse(node, table)
 
     def shape(self, node: Any, table: Table, _: list[str]) -> None:
         """The shape of a table does not change."""
@@ -486,6 +494,7 @@ _RULES: dict[tuple[str, int], Callable[[ScopeSplitter, Any, Table, list[str]], N
     ("ReadVariableOp", 0): ScopeSplitter.each,
     ("Identity", 0): ScopeSplitter.each,
     ("AssignVariableOp", 0): ScopeSplitter.assign,
+    ("AssignVariableOp", 1): ScopeSplitter.assigned,
     ("Assign", 0): ScopeSplitter.assign,
     ("VariableShape", 0): ScopeSplitter.shape,
     ("VarIsInitializedOp", 0): ScopeSplitter.is_initialized,

@@ -28,7 +28,7 @@ from placer.rendering import quantities
 from placer.rendering.html.columns import placement_columns, step_columns
 from placer.rendering.json_text import to_json
 from placer.rendering.text import conflict_text
-from placer.rendering.text.answers import plan_answer, report_answer
+from placer.rendering.text.answers import idle_note, plan_answer, report_answer
 from placer.rendering.text.auto_text import verdict
 
 _FOLDER = Path(__file__).parent
@@ -72,7 +72,8 @@ def render_page(result: Plan | Report | AutoResult) -> str:
     source = result if plan is None or plan.step is None else plan
     step = source.step() if source.step else None
     answer = plan_answer(result) if isinstance(result, Plan) else report_answer(result)
-    return _render({"plan": document} if result is plan else document, step, answer)
+    idle = "" if plan is None else idle_note(plan)
+    return _render({"plan": document} if result is plan else document, step, answer, idle)
 
 
 def in_notebook(result: Plan | Report) -> str:
@@ -89,7 +90,9 @@ def in_notebook(result: Plan | Report) -> str:
     )
 
 
-def _render(document: dict[str, Any], step: PredictedStep | None, answer: str = "") -> str:
+def _render(
+    document: dict[str, Any], step: PredictedStep | None, answer: str = "", idle: str = ""
+) -> str:
     """``document`` is a report as JSON has it, or has a ``plan`` alone."""
     import jinja2
 
@@ -126,6 +129,7 @@ def _render(document: dict[str, Any], step: PredictedStep | None, answer: str = 
         plan=plan,
         auto=document.get("auto"),
         answer=answer,
+        idle=idle,
         model=document.get("model") or (plan or {})["model"],
         step=step,
         op_counts=_op_counts(plan, step),

@@ -78,6 +78,21 @@ def report_answer(report: Report) -> str:
     return f"{verb} on one {device}: a step requires {required} of {usable} ({share})."
 
 
+def idle_note(plan: Plan) -> str:
+    """Accelerators on which a plan that fits has no op, and why; ``""`` if there are none."""
+    used = set(plan.placement.values())
+    accelerators = [row.name for row in plan.devices if row.type != "CPU"]
+    idle = [name for name in accelerators if name not in used]
+    if not plan.fits or not idle or len(idle) == len(accelerators):
+        return ""
+    them = "it" if len(idle) == 1 else "them"
+    why = "costs less" if plan.solver.objective == "transfer" else "is faster"
+    return (
+        f"Idle: {', '.join(idle)}, since no placement was found that {why} with {them}. To compare "
+        f"all strategies that use {them}: placer auto"
+    )
+
+
 def _fits(plan: Plan, devices: str) -> str:
     """That it fits, and how much of it is on the host for want of room."""
     used, offloaded = set(plan.placement.values()), []

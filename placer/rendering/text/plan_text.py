@@ -20,7 +20,7 @@ from placer.rendering.quantities import (
     known,
     share_of_cap,
 )
-from placer.rendering.text.answers import plan_answer, status_words
+from placer.rendering.text.answers import idle_note, plan_answer, status_words
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, Title, answer_line, model_title
@@ -92,6 +92,7 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     if plan.placement:
         blocks += [
             *need_lines(plan, width),
+            *[Text(note, style="dim") for note in filter(None, [idle_note(plan)])],
             *[Text(row.message, style="dim") for row in plan.warnings if row.code in NOTES],
             _peaks(plan),
             _transfers(plan, width),

@@ -13,6 +13,7 @@ from extraction.reading.tower_models import save_session_model
 from fuzzing.warm_children import run_python
 
 import placer
+from placer.application.placing.placed_programs import clear
 from placer.errors import ModelError, UsageError
 from placer.extraction.files.sources import read_source
 from placer.extraction.reading.loaded_variables import restored_handles
@@ -143,6 +144,18 @@ def test_models_of_sessions_lose_them_too(session_model):
     assert answers(dropped, "v1") == answers(dropped, "placed") == expected
     collections = read_source(dropped).meta_graphs[0].collection_def
     assert len(collections["variables"].bytes_list.value) == 2
+
+
+def test_where_nothing_fits_with_them_they_are_dropped_without_a_plan(twice, tmp_path):
+    """A host with room for nothing else: the reason says how, and what that writes has a plan."""
+    devices = "1xGPU:1MiB,CPU:4KiB"
+    plan = placer.place(twice[0], devices, batch_size=2, time_limit=4)
+    (fix, *_) = plan.conflict.fixes
+    assert fix.kind == "unused"
+    assert "--clear --drop-unused" in fix.change
+    clear(twice[0], tmp_path / "smaller", drop_unused=True)
+    assert stored(tmp_path / "smaller") == stored(twice[1])
+    assert placer.place(tmp_path / "smaller", devices, batch_size=2, time_limit=4).fits
 
 
 def test_other_programs_hold_no_variables(twice, tmp_path):

@@ -73,6 +73,49 @@ def test_the_plan_knows_the_file_that_it_was_made_for(placed):
     assert all(tables.same_bits(first[key], second[key]) for key in first)
 
 
+def test_what_keras_exports_is_split_with_its_copies(tmp_path):
+    """A table twice in the file, both in parts: every loader gives what it gave."""
+    import keras
+
+    ids = [keras.Input([], dtype="int32", name=name) for name in ("user", "item")]
+    rows = [
+        keras.layers.Embedding(n, 8, name=f"of_{n}")(x) for n, x in zip((60, 20), ids, strict=True)
+    ]
+    scores = keras.layers.Dense(1)(keras.layers.Concatenate()(rows))
+    keras.Model(ids, scores).export(tmp_path / "model", verbose=False)
+    name = "of_60/embeddings_1"
+    plan = placer.place(
+        tmp_path / "model",
+        "2xGPU:8MB",
+        batch_size=4,
+        split_tables={name: 3},
+        pins={f"{name}/part_0": "GPU:0", f"{name}/part_1": "GPU:1", f"{name}/part_2": "CPU:0"},
+        work_limit=50,
+    )
+    placer.apply(tmp_path / "model", plan, tmp_path / "placed", rehearse=True)
+    placer.apply(tmp_path / "model", plan, tmp_path / "small", rehearse=True, drop_unused=True)
+    feeds = {"user": np.array([0, 19, 20, 59], np.int32), "item": np.arange(4, dtype=np.int32)}
+    found = [in_session(tmp_path / name, feeds) for name in ("model", "placed", "small")]
+    for load, names in (
+        (tf.saved_model.load, ("model", "placed", "small")),
+        (placer.load_placed, ("placed", "small")),
+    ):
+        for name in names:
+            call = load(str(tmp_path / name)).signatures["serving_default"]
+            found.append(call(**{key: tf.constant(value) for key, value in feeds.items()}))
+    assert all(tables.same_bits(found[0]["output_0"], other["output_0"]) for other in found)
+
+
+def in_session(folder, feeds):
+    """The outputs of a model in a session, as TensorFlow Serving runs it."""
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        signature = v1.saved_model.load(session, ["serve"], str(folder)).signature_def
+        signature = signature["serving_default"]
+        values = {signature.inputs[key].name: value for key, value in feeds.items()}
+        return session.run({k: info.name for k, info in signature.outputs.items()}, values)
+
+
 def test_nothing_is_written_inside_of_the_model(placed):
     """Although the model that is read is a copy, which is elsewhere."""
     folder, plan = placed

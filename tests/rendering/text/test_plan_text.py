@@ -238,3 +238,12 @@ def test_a_proof_is_not_doubted_for_the_clock():
     for seconds, said in ((5.2, "may find another placement"), (30.0, "time limit reached; a")):
         found = replace(solver, status="FEASIBLE", seconds=seconds)
         assert said in " ".join(render_plan(small_plan(solver=found)).split())
+
+
+def test_accelerators_without_ops_are_named_with_the_reason():
+    """A second GPU that nothing is on; where all are used, or none is, there is no such line."""
+    alone = dict.fromkeys(small_plan().placement, "GPU:0")
+    text = " ".join(render_plan(small_plan(placement=alone)).split())
+    assert "Idle: GPU:1, since no placement was found that costs less with it." in text
+    assert "Idle" not in render_plan(small_plan())
+    assert "Idle" not in render_plan(small_plan(placement=dict.fromkeys(alone, "CPU:0")))
