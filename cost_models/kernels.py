@@ -50,8 +50,8 @@ class Kernel:
 
     constraints: Mapping[str, frozenset[object]] = field(default_factory=dict)
     host_arguments: frozenset[str] = frozenset()
-    label: str = ""
-    priority: int = 0
+    label: str
+    priority: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,6 +186,9 @@ def small_report(**changes: Any) -> Report:
             peak_bytes=5 * MIB,
             peak_op="a",
             optimizer_state_bytes=8,
+            metrics_bytes=0,
+            table_bytes=0,
+            widest_op_bytes=0,
             low_bytes=4 * MIB,
             high_bytes=6 * MIB,
             scopes_at_peak={"layer": 5 * MIB},
@@ -200,10 +203,13 @@ def small_report(**changes: Any) -> Report:
             reference="one T4",
             by_op_type=spots,
             by_scope=tuple(replace(spot, name=f"layer/{spot.name.lower()}") for spot in spots),
+            unmodelled_share=0.0,
+            inaccurate_share=0.0,
         ),
         largest_group=IndivisibleGroup(
             op_count=3, resident_bytes=4096, needed_bytes=8192, example="w", reasons=("resource",)
         ),
         no_gpu_kernel={"RandomShuffle": 1},
+        unknown_share=0.0,
     )
     return replace(report, **changes)

@@ -80,8 +80,8 @@ class Extraction:
     unknown_roots: tuple[str, ...] = ()
     warnings: tuple[Warning_, ...] = ()
     stored: StoredVariables = NOTHING_STORED
-    ops_in_file: int = 0
-    functions_in_file: int = 0
+    ops_in_file: int
+    functions_in_file: int
     tensorflow_version: str = ""
 
     @property

@@ -16,7 +16,7 @@ class FitRequest:
     without ``with_needs`` for the peaks alone."""
 
     means: tuple[str, ...] = MEANS
-    seconds: float = 30.0
+    seconds: float
     with_needs: bool = True
     most_slowdown: float | None = None
 

@@ -113,15 +113,15 @@ class MemoryFacts:
     peak_op: str
     bytes_at_peak: Mapping[str, int]
     largest_at_peak: tuple[LiveBuffer, ...]
-    optimizer_state_bytes: int = 0
-    metrics_bytes: int = 0
-    table_bytes: int = 0
-    low_bytes: int = 0
-    high_bytes: int = 0
+    optimizer_state_bytes: int
+    metrics_bytes: int
+    table_bytes: int
+    low_bytes: int
+    high_bytes: int
     validated: bool = False
     scopes_at_peak: Mapping[str, int] = field(default_factory=dict)
     widest_op: str = ""
-    widest_op_bytes: int = 0
+    widest_op_bytes: int
     allocator: str = ""
     need_bytes: int = 0
     need_low_bytes: int = 0
@@ -174,8 +174,8 @@ class ComputeFacts:
     reference: str
     by_op_type: tuple[Hotspot, ...]
     by_scope: tuple[Hotspot, ...]
-    unmodelled_share: float = 0.0
-    inaccurate_share: float = 0.0
+    unmodelled_share: float
+    inaccurate_share: float
     relative_error: float | None = None
 
     @property
@@ -233,7 +233,7 @@ class Report(Page):
     no_gpu_kernel: Mapping[str, int] = field(default_factory=dict)
     unmodelled: Mapping[str, int] = field(default_factory=dict)
     unknown_shapes: tuple[UnknownShape, ...] = ()
-    unknown_share: float = 0.0
+    unknown_share: float
     warnings: tuple[tuple[str, str], ...] = ()
     loading: LoadingFacts | None = None
     gate: GateVerdict | None = None

@@ -84,7 +84,7 @@ class AutoResult(Drawn):
     gain: float | None
     advice: tuple[str, ...]
     plan: Plan = field(repr=False, metadata={"in_file": False})
-    keras_seconds: float = 0.0
+    keras_seconds: float
     plans: Mapping[str, Plan] = field(
         default_factory=dict, repr=False, compare=False, metadata={"in_file": False}
     )

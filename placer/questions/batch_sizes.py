@@ -42,7 +42,7 @@ class SweepRow:
     transfer_bytes: int | None = None
     sent_bytes: int | None = None
     status: str = ""
-    unknown_tensors: int = 0
+    unknown_tensors: int
 
     @property
     def samples_per_second(self) -> float | None:

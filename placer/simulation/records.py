@@ -63,8 +63,8 @@ class GpuRecord:
     taken_bytes: int
     launches: int
     last_op: str
-    live_bytes: int = 0
-    live_asked_bytes: int = 0
+    live_bytes: int
+    live_asked_bytes: int
 
     @property
     def is_used(self) -> bool:

@@ -27,6 +27,7 @@ def _extraction(graph, **changes):
         "inputs": (ProgramInput(key="x", tensor="x:0", dtype="float32", shape=(None, 4)),),
         "outputs": (("y", "b:0"),),
         "ops_in_file": 40,
+        "functions_in_file": 0,
     }
     return Extraction(**(facts | changes))
 

@@ -148,6 +148,8 @@ def test_the_text_says_why_a_script_failed(
         taken_bytes=12 * 2**20,
         launches=12,
         last_op="model/Relu",
+        live_bytes=0,
+        live_asked_bytes=0,
     )
     run = SimulatedRun(
         command=("python", "train.py"),

@@ -64,8 +64,8 @@ class PlacedFunction:
     captures: Captures
     moved: tuple[MovedVariable, ...]
     mapping: DeviceMapping
-    strict: bool = False
-    updated: int = 0
+    strict: bool
+    updated: int
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns what the original returns for these arguments."""

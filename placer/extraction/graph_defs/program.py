@@ -135,8 +135,8 @@ class FlatProgram(Program):
     fingerprint: str = ""
     contents: Contents = field(default_factory=Contents)
     stored_shapes: StoredShapes = field(default_factory=dict)
-    ops_in_file: int = 0
-    functions_in_file: int = 0
+    ops_in_file: int
+    functions_in_file: int
     division: Division | None = None
     rewriting: Rewriting = NO_REWRITING
     original: FlatProgram | None = None

@@ -59,9 +59,9 @@ class _Component:
     argument: int
     number: int
     dtype: str
-    role: str = ""
-    level: int = 0
-    shape: Shape = None
+    role: str
+    level: int
+    shape: Shape
 
 
 def label_by_specs(

@@ -38,7 +38,7 @@ class SavedFunction:
 
     name: str
     path: tuple[str, ...]
-    number: int = 0
+    number: int
 
 
 def saved_functions(meta_graph: Any) -> dict[str, list[SavedFunction]]:

@@ -248,6 +248,7 @@ def test_what_auto_tried_has_its_place():
         gain=3.33,
         advice=("NVLink",),
         plan=small_plan(),
+        keras_seconds=0.0,
     )
     page = render_result(found, "html", width=80)
     assert 'replicas &lt;4&gt; <span class="tag">chosen</span>' in page
