@@ -7,7 +7,27 @@ from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpCost:
+class KernelWork:
+    """What a cost rule says as it is in the cost of the op; see :class:`OpCost`."""
+
+    flops: int = 0
+    temporary_bytes: int = 0
+    temporary_chunks: tuple[int, ...] = ()
+    gpu_temporary_bytes: int | None = None
+    gpu_temporary_chunks: tuple[int, ...] = ()
+    workspace_bytes: int = 0
+    tuned_bytes: int = 0
+    pieces: int = 1
+    packed_bytes: int = 0
+    tiled_flops: int = 0
+    gpu_kind: str = ""
+    family: str = ""
+    variant: str = ""
+    inaccurate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpCost(KernelWork):
     """Work and bytes of one execution of one op.
 
     Work:
@@ -62,32 +82,18 @@ class OpCost:
       bytes are the sums of theirs.
     """
 
-    flops: int = 0
     bytes_accessed: int = 0
     output_bytes: tuple[int | None, ...] = ()
-    temporary_bytes: int = 0
-    temporary_chunks: tuple[int, ...] = ()
-    gpu_temporary_bytes: int | None = None
-    gpu_temporary_chunks: tuple[int, ...] = ()
-    workspace_bytes: int = 0
-    tuned_bytes: int = 0
     channels_first: bool = False
     constant_bytes: int = 0
     initial_bytes: int = 0
     persistent_bytes: int = 0
-    inaccurate: bool = False
     unmodelled: bool = False
     held_bytes: tuple[int, ...] = ()
     temporary_samples: tuple[int, ...] = ()
     launches: int = 1
-    pieces: int = 1
-    packed_bytes: int = 0
-    tiled_flops: int = 0
     precision: str = ""
     op_type: str = ""
-    family: str = ""
-    variant: str = ""
-    gpu_kind: str = ""
     inner: tuple[OpCost, ...] = ()
     repeats: int = 1
     measured_seconds: Mapping[str, float] = field(default_factory=dict)

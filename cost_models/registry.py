@@ -7,19 +7,20 @@ reads and writes and says so.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from math import prod
+from typing import Any
 
 from cost_models.free_ops import free_category
-from cost_models.op_cost import OpCost
+from cost_models.op_cost import KernelWork, OpCost
 from cost_models.op_info import OpInfo, TensorProperties, ask_once
 from cost_models.tensor_size import counted_bytes, element_bytes, is_known, tensor_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(KernelWork):
     """The answer of a cost rule.
 
     ``flops`` counts a fused multiply-add as two. ``bytes_accessed`` is what is read plus what is
@@ -31,23 +32,11 @@ class Work:
     :class:`~cost_models.op_cost.OpCost`. ``inaccurate`` says that the work follows from no shape.
     """
 
-    flops: int = 0
     bytes_accessed: int | None = None
-    temporary_bytes: int = 0
-    temporary_chunks: tuple[int, ...] = ()
-    gpu_temporary_bytes: int | None = None
-    gpu_temporary_chunks: tuple[int, ...] = ()
-    workspace_bytes: int = 0
-    tuned_bytes: int = 0
     output_bytes: Mapping[int, int] = field(default_factory=dict)
-    pieces: int = 1
-    packed_bytes: int = 0
-    tiled_flops: int = 0
-    gpu_kind: str = ""
-    family: str = ""
-    variant: str = ""
-    inaccurate: bool = False
 
+
+_SAID = tuple(each.name for each in fields(KernelWork))
 
 FMA_FLOPS = 2
 """A fused multiply-add counts two, as in TensorFlow's ``flops_registry.py``."""
@@ -115,27 +104,17 @@ def op_cost(info: OpInfo) -> OpCost:
             size is None and _is_unsized(tensor)
             for size, tensor in zip(outputs, info.outputs, strict=True)
         )
+    said: dict[str, Any] = {name: getattr(work, name) for name in _SAID}
+    said["inaccurate"] = unsized or found is None or work.inaccurate
+    said["family"] = work.family or _family(rule)
     return OpCost(
-        flops=work.flops,
+        **said,
         bytes_accessed=bytes_touched(info) if work.bytes_accessed is None else work.bytes_accessed,
         output_bytes=tuple(outputs),
-        temporary_bytes=work.temporary_bytes,
-        temporary_chunks=work.temporary_chunks,
-        gpu_temporary_bytes=work.gpu_temporary_bytes,
-        gpu_temporary_chunks=work.gpu_temporary_chunks,
-        workspace_bytes=work.workspace_bytes,
-        tuned_bytes=work.tuned_bytes,
         persistent_bytes=persistent_bytes(info) or 0,
-        inaccurate=unsized or found is None or work.inaccurate,
         unmodelled=found is None,
-        pieces=work.pieces,
-        packed_bytes=work.packed_bytes,
-        tiled_flops=work.tiled_flops,
         precision=_precision(info),
-        gpu_kind=work.gpu_kind,
         op_type=info.op,
-        family=work.family or _family(rule),
-        variant=work.variant,
     )
 
 
