@@ -26,6 +26,7 @@ class Efficiency:
 
 
 KERAS_SECONDS = 500e-6
+_LAUNCH_SECONDS = 5e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class DeviceProperties:
     memory_bandwidth: float
     compute_capability: str = ""
     peak_flops_fp16: float | None = None
-    launch_seconds: float = 5e-6
+    launch_seconds: float = _LAUNCH_SECONDS
     dispatch_seconds: float = 0.0
     parallel_ops: int = 1
     efficiency: Mapping[str, Efficiency] = field(default_factory=dict)
@@ -125,14 +126,14 @@ class Cluster:
         """Returns whose turn its ops wait for: a GPU's own, or that of the threads that the CPU
         devices of a task share (``ComputePool`` of
         ``tensorflow/core/common_runtime/process_util.cc``)."""
-        return _task_of(device.name) if device.type == "CPU" else device.name
+        return task_of(device.name) if device.type == "CPU" else device.name
 
     def link(self, source: str, target: str) -> Link:
         """The link from device ``source`` to device ``target``."""
         given = self.links.get((source, target))
         if given is not None:
             return given
-        if _task_of(source) == _task_of(target):
+        if task_of(source) == task_of(target):
             return self.default_link
         return self.network_link or ASSUMED_NETWORK_LINK
 
@@ -140,7 +141,7 @@ class Cluster:
     def assumed_links(self) -> tuple[tuple[str, str], ...]:
         """The pairs of devices between which a network is assumed."""
         names = [device.name for device in self.devices if self.network_link is None]
-        pairs = ((a, b) for a in names for b in names if _task_of(a) != _task_of(b))
+        pairs = ((a, b) for a in names for b in names if task_of(a) != task_of(b))
         return tuple(pair for pair in pairs if pair not in self.links)
 
     def device(self, name: str) -> DeviceProperties:
@@ -153,7 +154,7 @@ class Cluster:
 
 
 @cache
-def _task_of(name: str) -> tuple[str | None, int | None, int | None]:
+def task_of(name: str) -> tuple[str | None, int | None, int | None]:
     """Job, replica and task of a device; all ``None`` for one of the process that feeds."""
     parsed = device_names.parse(name)
     return parsed.job, parsed.replica, parsed.task
@@ -174,7 +175,7 @@ class DevicePreset:
     memory_bytes: int | None
     peak_flops: float
     memory_bandwidth: float
-    launch_seconds: float = 5e-6
+    launch_seconds: float = _LAUNCH_SECONDS
     compute_capability: str = ""
     precision: str = "FP32"
     source: str = ""

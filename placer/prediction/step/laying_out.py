@@ -7,6 +7,7 @@ from functools import cache
 from itertools import accumulate, chain, compress
 from typing import TypeVar
 
+from cost_models.devices import task_of
 from cost_models.gpu_convolutions import replaces_output
 from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo, ask_once
@@ -17,7 +18,7 @@ from placer.graph.order import is_back_edge
 from placer.graph.rewriting import find_arrivals
 from placer.prediction.step.control_flow import loop_invariants
 from placer.prediction.step.image_orders import ImageOrder, find_image_order
-from placer.prediction.step.routes import Place, Routes, address_space, is_cpu
+from placer.prediction.step.routes import Place, Routes, is_cpu
 from placer.prediction.step.step_layout import Effect, StepLayout
 from placer.prediction.step.tensor_lists import CUT, cut_items
 
@@ -307,7 +308,7 @@ def _find_networked(layout: StepLayout) -> frozenset[int]:
         (value, copy)
         for value, copies in layout.copies.items()
         for copy in copies
-        if address_space(layout.memory[value]) != address_space(layout.memory[copy])
+        if task_of(layout.memory[value]) != task_of(layout.memory[copy])
     ]
     return frozenset(chain.from_iterable(apart))
 

@@ -63,17 +63,6 @@ def is_cpu(device: str) -> bool:
 
 
 @cache
-def address_space(device: str) -> tuple[str | None, int | None, int | None]:
-    """Job, replica and task of ``device``: the process that it is in.
-
-    >>> address_space("GPU:1") == address_space("CPU:0")
-    True
-    """
-    name = device_names.parse(device)
-    return name.job, name.replica, name.task
-
-
-@cache
 def host_of(device: str) -> str:
     """The CPU whose memory is the host memory of ``device``: itself, or ``CPU:0`` of its task.
 

@@ -15,7 +15,7 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.baselines.list_scheduling import heft
 from placer.solving.baselines.tasks import Tasks
-from placer.solving.compiled.arrays import Arrays, Floats, Ints, ragged
+from placer.solving.compiled.arrays import Floats, Ints, ragged
 from placer.solving.compiled.held_bytes import Held, nothing_held
 from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.compiled.step_simulation import Program, Timing, step_seconds
@@ -172,11 +172,6 @@ class StepSearch(MultilevelSearch[Steps]):
     def judge(self, level: Level[Steps], device_of: Ints) -> Found:
         """The placement with the longest of its steps, one per order."""
         return Found(longest_seconds(level.data.programs, device_of), device_of)
-
-    def sizes(self, arrays: Arrays) -> Floats:
-        """The seconds of each unit where it is fastest."""
-        fastest: Floats = arrays.units.cost.min(axis=1)
-        return fastest
 
     def fresh(self, level: Level[Steps]) -> list[Found]:
         """HEFT where units that are one at this scale go to a device together."""

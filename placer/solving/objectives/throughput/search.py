@@ -90,11 +90,6 @@ class LoadSearch(MultilevelSearch[None]):
         _, best = anneal_loads(level.arrays, device_of, free, *how)
         return best
 
-    def sizes(self, arrays: Arrays) -> Floats:
-        """The seconds of each unit where it is fastest."""
-        fastest: Floats = arrays.units.cost.min(axis=1)
-        return fastest
-
     def fresh(self, level: Level[None]) -> list[Found]:
         """One segment per device along some topological orders."""
         return self._segments(level, _SCHEDULE.cycle_orders)
