@@ -15,7 +15,7 @@ _SMALL_WINDOWS = (3, 5)
 
 WINOGRAD_WINDOW = 3
 _WINOGRAD_OUTPUT = 4
-_WINOGRAD_TILE = 36
+_WINOGRAD_TILE = (_WINOGRAD_OUTPUT + WINOGRAD_WINDOW - 1) ** 2
 """Winograd's F(4 x 4, 3 x 3) makes squares of 4 out of squares of 6."""
 
 _FFT_SIDES = (16, 32)

@@ -50,7 +50,9 @@ sums or gradients of filters.  The gradient of a pooling of volumes, and their a
 as they are (``Conv3DTransposer`` and ``MaxPool3DTransposer`` are the only ones for five
 dimensions)."""
 
-_IMAGE_RANK = 4
+IMAGE_RANK = 4
+"""Batch, height, width and channels."""
+
 _WITHOUT_IMAGE = ("BackpropFilter", "BiasAddGrad")
 _TUNED = ("Conv2D", "Conv3D", "_FusedConv2D")
 
@@ -144,7 +146,7 @@ def _has_images(info: OpInfo) -> bool:
     """Whether what it reads has height and width, as a BiasAdd of a matrix has not."""
     number = DATA_INPUTS[info.op][0]
     shape = info.inputs[number].shape if number < len(info.inputs) else None
-    return shape is not None and len(shape) >= _IMAGE_RANK
+    return shape is not None and len(shape) >= IMAGE_RANK
 
 
 def _is_first(info: OpInfo) -> bool:

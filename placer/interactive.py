@@ -19,11 +19,9 @@ from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.rendering.html.page import in_notebook as in_notebook
 from placer.rendering.html.page import render_page as render_page
+from placer.rendering.progress import LONG_SECONDS
 from placer.rendering.results import render_result as render_result
 from placer.rendering.text.conflict_text import conflict_text as conflict_text
-
-_SHOWN_AFTER = 3.0
-"""Seconds after which loading draws a bar."""
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
@@ -138,7 +136,7 @@ def load_placed(
     """
     from placer.application.running.serving import load_placed as load
 
-    show = _checkpoint_bar(after_seconds=_SHOWN_AFTER) if progress is True else progress or None
+    show = _checkpoint_bar(after_seconds=LONG_SECONDS) if progress is True else progress or None
     return load(
         path,
         tags=tags,

@@ -6,6 +6,7 @@ The temporaries are those of ``tensorflow/core/kernels/reduction_ops_common.h``.
 from collections.abc import Collection, Mapping
 from itertools import groupby
 
+from cost_models.gpu_convolutions import IMAGE_RANK
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.registry import Work, cost_rule
 from cost_models.tensor_size import counted_bytes, element_count, is_known
@@ -13,9 +14,6 @@ from cost_models.tensor_size import counted_bytes, element_count, is_known
 _REDUCED_IN_PLACE = 3
 """Up to so many alternating groups of kept and reduced dimensions are reduced without a copy."""
 
-
-_IMAGE_RANK = 4
-"""Batch, height, width and channels."""
 
 _PER_INPUT: Mapping[str, int] = {"Mean": 1, "EuclideanNorm": 2}
 """Flops per input element, where they are not one less per output element than its inputs."""
@@ -52,7 +50,7 @@ def bias_gradient_work(info: OpInfo) -> Work:
     """
     gradient = info.inputs[0]
     first = str(info.attributes.get("data_format", "")).startswith("NC")
-    image = gradient.dtype == "float32" and len(gradient.shape or ()) >= _IMAGE_RANK
+    image = gradient.dtype == "float32" and len(gradient.shape or ()) >= IMAGE_RANK
     return Work(
         flops=_reduced_elements(info),
         gpu_temporary_bytes=counted_bytes(gradient) if first or image else 0,

@@ -20,12 +20,14 @@ from dataclasses import dataclass
 from placer.fitting.live_bytes import LiveBytes
 from placer.prediction.step.step_layout import Effect, StepLayout
 
+SMALL_BYTES = 1024
+"""Scalars and shapes: who reads or writes no more only takes memory, and says little of a step."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSchedule:
     """Limits of the bisection for the least budget."""
 
-    small_bytes: int = 1024  # scalars and shapes, read by what only takes memory
     longest: int = 16  # ops in a chain that only takes memory
     finest: float = 0.005  # share by which budgets differ in the end
     ops_in_all: int = 100_000  # scheduled over all budgets, which bounds the time
@@ -115,7 +117,7 @@ def _only_takes(layout: StepLayout) -> list[bool]:
         if layout.effects[op] in lasting:
             steps[op] = 0
         elif layout.effects[op] == Effect.PLAIN:
-            made = [value for value in inputs if layout.bytes[value] > _SCHEDULE.small_bytes]
+            made = [value for value in inputs if layout.bytes[value] > SMALL_BYTES]
             made = [
                 value for value in made if layout.effects[layout.producer[value]] not in lasting
             ]
@@ -123,8 +125,7 @@ def _only_takes(layout: StepLayout) -> list[bool]:
                 before = [steps[layout.producer[value]] for value in inputs]
                 steps[op] = min(max(before, default=0) + 1, _SCHEDULE.longest)
     return [
-        0 < steps[op] < _SCHEDULE.longest
-        and any(layout.bytes[v] > _SCHEDULE.small_bytes for v in outputs)
+        0 < steps[op] < _SCHEDULE.longest and any(layout.bytes[v] > SMALL_BYTES for v in outputs)
         for op, outputs in enumerate(layout.outputs)
     ]
 

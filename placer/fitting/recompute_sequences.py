@@ -18,8 +18,12 @@ from dataclasses import dataclass
 from placer.fitting.recompute_problem import RematerialisationProblem, check
 from placer.problem.status import Status
 
-_MOST_CANDIDATES = 40
-_LEAST_SECONDS_SHARE = 1e-6
+MOST_CANDIDATES = 40
+"""The largest that wait where the device is fullest."""
+
+LEAST_SECONDS_SHARE = 1e-6
+"""Share of the step; less extra time counts as this."""
+
 _DEEPEST = 12
 _LONGEST_PERIOD = 9
 _MOST_FLIPS = 2_000_000
@@ -110,7 +114,7 @@ def drop_greedily(problem: RematerialisationProblem, start: Sequence[int]) -> li
             if found >= over:
                 continue
             added = problem.value(changed) - seconds
-            worth = (over - found) / max(added, _LEAST_SECONDS_SHARE * problem.least_seconds)
+            worth = (over - found) / max(added, LEAST_SECONDS_SHARE * problem.least_seconds)
             if best is None or worth > best[0]:
                 best = worth, changed, found
         if best is None:
@@ -154,7 +158,7 @@ def _changes(
             reader = next(read for read in reads if read > fullest)
             waiting.append((problem.bytes[node], node, reader))
     waiting.sort(reverse=True)
-    for _, node, reader in waiting[:_MOST_CANDIDATES]:
+    for _, node, reader in waiting[:MOST_CANDIDATES]:
         yield [*sequence[:reader], node, *sequence[reader:]]
         chain = _missing(problem, sequence, now, node, reader, count)
         if chain:

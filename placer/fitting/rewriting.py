@@ -3,15 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from placer.fitting.list_scheduling import SMALL_BYTES
 from placer.fitting.reduction import ReducedStep
 from placer.fitting.swapping import PlannedSwap
 from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import NO_REWRITING, Clone, Rewriting, Swap, recomputable_ops
 from placer.graph.tensor_names import op_of
 from placer.prediction.step.step_layout import StepLayout
-
-_SMALL_BYTES = 1024
-"""Scalars and shapes: what writes no more says little of how far a step is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +153,7 @@ class RewritingPlanner:
             if (
                 self.names[op] in self.allowed
                 and layout.devices[op] == device
-                and any(layout.bytes[value] > _SMALL_BYTES for value in layout.outputs[op])
+                and any(layout.bytes[value] > SMALL_BYTES for value in layout.outputs[op])
             ):
                 yield self.names[op]
 

@@ -25,6 +25,7 @@ from itertools import accumulate, chain, pairwise, repeat
 
 from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
+from placer.fitting.recompute_sequences import LEAST_SECONDS_SHARE, MOST_CANDIDATES
 from placer.fitting.reduction import StepReduction
 from placer.graph.control_edges import joinable_ops
 from placer.graph.rewriting import recomputable_ops
@@ -33,12 +34,6 @@ from placer.prediction.step.step_layout import Effect
 
 _LEAST_SHARE = 0.002
 """Share of the budget; smaller tensors stay."""
-
-_MOST_CANDIDATES = 40
-"""The largest tensors that wait where the device is fullest."""
-
-_LEAST_SECONDS_SHARE = 1e-6
-"""Share of the step; a shorter wait counts as this."""
 
 _MOST_TRIES = 4
 """To begin a copy back earlier, until it is there in time."""
@@ -114,7 +109,7 @@ class SwapPlanner:
 
     def run(self) -> tuple[PlannedSwap, ...]:
         """Swaps until the budget is kept or nothing helps any more."""
-        least = _LEAST_SECONDS_SHARE * max(self.clock[-1], 1e-12)
+        least = LEAST_SECONDS_SHARE * max(self.clock[-1], 1e-12)
         while self.over_bytes:
             best: tuple[float, PlannedSwap, float] | None = None
             excess = [max(held - self.budget_bytes, 0) for held in self.held]
@@ -146,7 +141,7 @@ class SwapPlanner:
             if is_there and tensor.last < fullest < tensor.next and (known or tensor.bytes <= left):
                 waiting.append(tensor)
         waiting.sort(key=lambda tensor: (-tensor.bytes, tensor.last))
-        for tensor in waiting[:_MOST_CANDIDATES]:
+        for tensor in waiting[:MOST_CANDIDATES]:
             yield self._around(tensor, fullest)
 
     def _around(self, tensor: Waiting, fullest: int) -> tuple[PlannedSwap, float]:

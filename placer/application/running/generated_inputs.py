@@ -30,7 +30,8 @@ Given = Mapping[str, Array] | Sequence[Array] | None
 """Values of some inputs by key, or of all in order."""
 
 DEFAULT_DIMENSION = 8
-"""An unknown dimension that is not the first one and that no binding names."""
+"""An unknown dimension that is not the first one, or the length of a feature, that no binding
+names."""
 
 
 def input_values(
@@ -268,10 +269,6 @@ def stand_in_weights(index: int, shape: tuple[int, ...], dtype: Any) -> numpy.nd
     return numpy.asarray(values).astype(dtype.as_numpy_dtype)
 
 
-DEFAULT_LENGTH = 8
-"""Values in a row of a feature, or along an open dimension, that no binding gives a length."""
-
-
 def made_up_examples(
     parsers: Sequence[Parser],
     shape: Sequence[int],
@@ -292,7 +289,7 @@ def made_up_examples(
         example = tf.train.Example()
         for key, feature in features.items():
             sizes = ragged.get(key) or (None,)
-            length = sizes[-1] if sizes[-1] is not None else DEFAULT_LENGTH
+            length = sizes[-1] if sizes[-1] is not None else DEFAULT_DIMENSION
             _fill(example.features.feature[key], feature, _count(feature, length), random)
         found[number] = example.SerializeToString()
     return found.reshape(tuple(shape))

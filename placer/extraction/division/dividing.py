@@ -22,7 +22,7 @@ from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, decoded
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import Captures, dtype_number, fill_constant
-from placer.extraction.graph_defs.scratch_graphs import constant_elements
+from placer.extraction.graph_defs.scratch_graphs import LARGE_CONSTANT_ELEMENTS, constant_elements
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.graph.op_graph import Variable
 from placer.graph.op_types import ANONYMOUS, READS
@@ -31,10 +31,7 @@ from placer.graph.tensor_names import data_inputs, renamed, short_tensor, source
 _HOST = "/device:CPU:0"
 _SCOPE = "batch"
 _MOST_CONSTANT_BYTES = 1 << 30
-"""Copies of constants may take so much: a protobuf holds 2 GiB."""
-
-_FEW_ELEMENTS = 1024
-"""Constants of so many are copied all the same."""
+"""Copies of large constants may take so much: a protobuf holds 2 GiB."""
 
 
 def divided_as_planned(program: FlatProgram, plan: Any) -> FlatProgram:
@@ -168,7 +165,8 @@ class _Divider:
         found = [self.nodes[name] for name in (fixed & wanted) - own]
         size = sum(_constant_bytes(node) for node in found if node.op == "Const")
         if self.division.parts * size > _MOST_CONSTANT_BYTES:
-            found = [n for n in found if n.op != "Const" or constant_elements(n) <= _FEW_ELEMENTS]
+            most = LARGE_CONSTANT_ELEMENTS
+            found = [n for n in found if n.op != "Const" or constant_elements(n) <= most]
         return frozenset(own & wanted), frozenset(node.name for node in found)
 
     def _shared(self) -> list[str]:

@@ -22,6 +22,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cost_models.byte_sizes import MEBIBYTE
 from placer.prediction.memory.allocations import Allocations
 from placer.prediction.memory.allocator import (
     ADDRESS,
@@ -43,8 +44,6 @@ _FEWEST_BYTES = 1 << 12
 LARGER = (0.02, 0.04, 0.06, 0.08, 0.1)
 """By how much those limits are larger that have to serve in growth, too."""
 
-_MEBIBYTE = 1 << 20
-
 _SNAPSHOT_SHARE = 0.02
 """How far apart the limits are for which states are kept, of what is asked for at once."""
 
@@ -65,7 +64,7 @@ class Need:
     tensor_bytes: int
     workspace_bytes: int
     padding_bytes: int
-    peak_asker: int = -1
+    peak_asker: int
 
     @property
     def fragmentation_bytes(self) -> int:
@@ -157,7 +156,7 @@ def larger_limits(limit: int, shares: Sequence[float]) -> list[int]:
     ([3460352], [3460096, 3145728])
     """
     larger = {rounded_bytes(int(limit * (1 + share))) for share in shares}
-    whole = {-(-limit // _MEBIBYTE) * _MEBIBYTE} if shares else set()
+    whole = {-(-limit // MEBIBYTE) * MEBIBYTE} if shares else set()
     return sorted((larger | whole) - {limit}, reverse=True)
 
 

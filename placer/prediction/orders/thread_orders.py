@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from placer.graph.op_graph import OpGraph
+from placer.prediction.orders.execution_orders import OPS_IN_ALL
 from placer.prediction.step.executor import ExecutorGraph, prepare
 from placer.prediction.step.routes import Routes, is_cpu
 
@@ -29,16 +30,14 @@ _THREADS = (2, 4)
 _LATENCIES = (1.0, 3.0, 10.0, 30.0, 100.0)
 """How many ops are started, on average, while a copy is on its way."""
 
-_OPS_IN_ALL = 60_000
 _FEWEST_ORDERS, _MOST_ORDERS = 2, 8
-"""So many ops are run over all orders, which bounds the time that takes."""
 
 
 def orders_on_threads(graph: OpGraph, routes: Routes) -> list[tuple[str, ...]]:
     """Returns orders in which the ops of ``graph`` may start; the same ones at every call."""
     prepared = prepare(graph)
     device_of = [routes.device_of[name] for name in prepared.names]
-    affordable = _OPS_IN_ALL // max(len(prepared.names), 1)
+    affordable = OPS_IN_ALL // max(len(prepared.names), 1)
     orders = []
     for seed in range(max(_FEWEST_ORDERS, min(affordable, _MOST_ORDERS))):
         rng = random.Random(seed)

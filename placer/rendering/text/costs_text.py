@@ -8,9 +8,7 @@ from cost_models.device_fit import UNLIMITED
 from placer.plan.measured_costs import MeasuredCosts
 from placer.questions.calibration import Calibration
 from placer.rendering.quantities import format_count, format_rate, format_seconds, format_share
-from placer.rendering.text.layout import Facts, Rows
-
-_SHOWN = 10
+from placer.rendering.text.layout import ROWS, Facts, Rows
 
 
 def costs_blocks(costs: MeasuredCosts, width: int) -> list[RenderableType]:
@@ -22,7 +20,7 @@ def costs_blocks(costs: MeasuredCosts, width: int) -> list[RenderableType]:
         [name, format_seconds(seconds[name]), format_share(seconds[name], total)]
         for name in slowest
     ]
-    shown = Rows(("Op", "Time>", "Share>"), listed, width=width, limit=_SHOWN)
+    shown = Rows(("Op", "Time>", "Share>"), listed, width=width, limit=ROWS)
     rows = [
         ("model", Text(str(costs.model.get("path")))),
         *(_traced if costs.trace else _run)(costs),

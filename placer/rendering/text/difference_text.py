@@ -19,9 +19,8 @@ from placer.rendering.quantities import (
     signed,
 )
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Facts, Rows, Title, answer_line
+from placer.rendering.text.layout import ROWS, Facts, Rows, Title, answer_line
 
-_ROWS = 10
 _IN_FILE = ("transfer_", "peak ")
 """Figures that JSON and CSV have, beside what is sent and required."""
 
@@ -55,7 +54,7 @@ def difference_blocks(found: Difference, width: int) -> list[RenderableType]:
         summary = ", ".join(f"{n:,} {a} to {b}" for (a, b), n in routes.most_common())
         blocks.append(Text(f"{format_count(len(found.moved), 'op')} moved: {summary}"))
         headers = ("Moved", "From", "To")
-        blocks.append(Rows(headers, found.moved, width=width, limit=_ROWS))
+        blocks.append(Rows(headers, found.moved, width=width, limit=ROWS))
     noun = "Transfer" if found.kind == "plans" else "Op"
     for label, names in (
         (f"{noun} only before", found.only_before),
@@ -64,7 +63,7 @@ def difference_blocks(found: Difference, width: int) -> list[RenderableType]:
     ):
         if names:
             rows = [(name,) for name in names]
-            blocks.append(Rows([f"{label} ({len(names):,})"], rows, width=width, limit=_ROWS))
+            blocks.append(Rows([f"{label} ({len(names):,})"], rows, width=width, limit=ROWS))
     return blocks
 
 

@@ -19,6 +19,9 @@ _NAME_WIDTH = 16
 
 _GAP = 2
 
+ROWS = 10
+"""Rows of a table where there may be thousands; JSON and plan files have all of them."""
+
 
 def to_text(blocks: Iterable[RenderableType], *, width: int, colour: bool) -> str:
     """The blocks one under the other, an empty line between them, no spaces at line ends."""

@@ -23,11 +23,8 @@ from placer.rendering.quantities import (
 from placer.rendering.text.answers import idle_note, plan_answer, status_words
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Facts, Rows, Title, answer_line, model_title
+from placer.rendering.text.layout import ROWS, Facts, Rows, Title, answer_line, model_title
 from placer.rendering.text.loading_text import loaded_line, need_lines
-
-TRANSFER_ROWS = 10
-"""Transfers are listed largest first; the plan file holds all of them."""
 
 FORMAT_WORDS = {
     "saved_model": "SavedModel",
@@ -308,7 +305,7 @@ def _transfers(plan: Plan, width: int) -> RenderableType:
         (row.tensor, size_text(row.bytes), row.source, row.target, row.kind, row.memory)
         for row in ordered
     ]
-    return Rows(headers, rows, width=width, limit=TRANSFER_ROWS)
+    return Rows(headers, rows, width=width, limit=ROWS)
 
 
 def size_text(size: int | None) -> str:

@@ -17,11 +17,8 @@ from placer.application.verifying.verification_result import (
 )
 from placer.graph.rewriting import RECOMPUTED, SWAPPED
 from placer.rendering.quantities import format_cap, format_count, known, share_of_cap, shorten
-from placer.rendering.text.layout import Facts, Rows, Title, answer_line, to_text
+from placer.rendering.text.layout import ROWS, Facts, Rows, Title, answer_line, to_text
 from placer.rendering.text.plan_text import gate_block
-
-ROWS = 10
-"""Rows of each table; the JSON has all of them."""
 
 
 def render_verification(

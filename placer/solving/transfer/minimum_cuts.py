@@ -33,14 +33,13 @@ from ortools.graph.python import max_flow
 
 from placer.solving.compiled.arrays import Ints, ragged
 from placer.solving.reduction.unit_problem import UnitProblem
-from placer.solving.transfer.cp_sat import interchangeable_devices
+from placer.solving.transfer.cp_sat import SAFE_SUM, interchangeable_devices
 from placer.solving.transfer.schedule import SCHEDULE
 
 Sides = npt.NDArray[np.int8]
 """The device of every unit: 0, 1, or :data:`FREE`."""
 
 FREE = -1
-_SAFE_BITS = 60
 _MOST_SCALE_BITS = 16
 _CLOSE = 1e-9
 _ROUNDING = 1e-12
@@ -74,7 +73,7 @@ class CutNetwork:
         self.bytes = np.array([net.bytes for net in problem.nets], np.int64)
         self.start, self.pins = ragged([(net.producer, *net.consumers) for net in problem.nets])
         total = sum(net.bytes for net in problem.nets) + sum(map(max, problem.cost))
-        spare_bits = _SAFE_BITS - total.bit_length() - count.bit_length()
+        spare_bits = SAFE_SUM.bit_length() - 1 - total.bit_length() - count.bit_length()
         if spare_bits < 0:
             raise OverflowError(f"costs of {total} bytes in all, too many for {count} units")
         self.scale = 1 << min(_MOST_SCALE_BITS, spare_bits)

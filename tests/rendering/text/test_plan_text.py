@@ -12,7 +12,8 @@ from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
 from placer.plan.rows import PlanWarning
 from placer.problem.conflict import CapInConflict, Conflict
 from placer.rendering.results import render_result
-from placer.rendering.text.plan_text import NOTES, TRANSFER_ROWS, quality_text
+from placer.rendering.text.layout import ROWS
+from placer.rendering.text.plan_text import NOTES, quality_text
 
 render_plan = partial(render_result, format_name="text", width=80)
 render_coloured = partial(render_result, format_name="text", width=80, colour=True)
@@ -113,7 +114,7 @@ def test_only_the_largest_transfers_are_listed_unsized_last():
     rows = [transfer_row(f"t{i}:0", "GPU:0", "GPU:1", i * 1000, "data") for i in range(1, 15)]
     rows.append(transfer_row("string:0", "CPU:0", "GPU:1", None, "feed"))
     text = render_plan(small_plan(transfers=tuple(rows)))
-    assert f"and {15 - TRANSFER_ROWS} more" in text
+    assert f"and {15 - ROWS} more" in text
     assert "t14:0" in text
     assert "t4:0" not in text
     assert "1 without a size" in text

@@ -6,7 +6,8 @@ import pytest
 from verifications_by_hand import failed_verification, small_verification
 
 from placer.application.verifying.verification_result import OpRow
-from placer.rendering.text.verification_text import ROWS, render_verification
+from placer.rendering.text.layout import ROWS
+from placer.rendering.text.verification_text import render_verification
 
 REHEARSED = """\
 Ran as planned: 3 of 4 ops on their devices, the others explained, outputs
