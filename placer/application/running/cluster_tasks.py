@@ -64,21 +64,21 @@ def _parts(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def silent_tasks(addresses: Addresses, seconds: float = _PROBE_SECONDS) -> list[str]:
-    """The tasks (with addresses) whose servers do not answer within ``seconds``."""
+def silent_tasks(addresses: Addresses) -> list[str]:
+    """The tasks (with addresses) whose servers do not answer soon."""
     named = {
         f"/job:{job}/task:{task} ({address})": _parts(address)
         for job, tasks in servers_of(addresses).items()
         for task, address in tasks.items()
     }
     with ThreadPoolExecutor(max(1, len(named))) as pool:
-        answers = pool.map(lambda place: _answers(place, seconds), named.values())
+        answers = pool.map(_answers, named.values())
         return [name for name, is_there in zip(named, answers, strict=True) if not is_there]
 
 
-def _answers(place: tuple[str, int], seconds: float) -> bool:
+def _answers(place: tuple[str, int]) -> bool:
     try:
-        with socket.create_connection(place, timeout=seconds) as link:
+        with socket.create_connection(place, timeout=_PROBE_SECONDS) as link:
             link.sendall(_HELLO)
             return bool(link.recv(1))
     except OSError:
@@ -102,7 +102,7 @@ def require_tasks(addresses: Addresses) -> None:
 def require_free(host: str, port: int) -> None:
     """Raises :class:`ClusterError` if a server answers there already: a second one would get some
     of its calls."""
-    if port and _answers((host, port), _PROBE_SECONDS):
+    if port and _answers((host, port)):
         raise ClusterError(
             f"{host}:{port}, where the tasks are to reach this process, is taken: give another "
             f"port to job {CLIENT_JOB} (0 is any)"

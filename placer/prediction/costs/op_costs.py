@@ -60,11 +60,9 @@ def rewritten_costs(
     return {**costs, **added, **estimate({name: graph.ops[name].info for name in on_host})}
 
 
-def estimate_body_costs(
-    graph: OpGraph, trip_count: int | None = None
-) -> dict[str, Mapping[str, OpCost]]:
+def estimate_body_costs(graph: OpGraph) -> dict[str, Mapping[str, OpCost]]:
     """The costs of the ops of every function that ``graph`` reaches, by function."""
-    bodies = _Bodies(graph, trip_count)
+    bodies = _Bodies(graph, None)
     for op in graph.ops.values():
         for names in op.bodies.values():
             for name in names:
