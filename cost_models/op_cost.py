@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelWork:
-    """What a cost rule says as it is in the cost of the op; see :class:`OpCost`."""
+    """The part of an op's cost that is as its rule says; see :class:`OpCost`."""
 
     flops: int = 0
     temporary_bytes: int = 0

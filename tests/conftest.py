@@ -82,10 +82,11 @@ def warm_process() -> Iterator[WarmProcess]:
 
 
 FRESH = (
-    *("commands", "fuzzing", "solving/process", "extraction/process"),
+    *("fuzzing", "solving/process", "extraction/process"),
     *("extraction/test_extractor.py", "test_processes.py"),
 )
-"""Tests of what processes do have fresh interpreters, as users have."""
+"""Tests of what processes do have fresh interpreters, as users have; every command has them in
+``commands/test_isolation.py``."""
 
 
 @pytest.fixture(scope="module", autouse=True)

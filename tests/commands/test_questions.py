@@ -61,7 +61,7 @@ def test_explained_changes_of_an_infeasible_request_work(saved_model, tmp_path, 
     path = tmp_path / "none.json"
     asked = ["place", str(saved_model), "--devices", "2xGPU", "--offload", "never", "-q"]
     in_time = ["--time-limit", "2"]
-    at_leisure = ["--time-limit", "60", "--work-limit", "5"]  # ends with what fits
+    at_leisure = ["--time-limit", "60", "--work-limit", "1"]  # ends with what fits
     caps, batch = ["--max-memory", "GPU:*=300KiB"], ["--batch-size", "64"]
     assert main([*asked, *in_time, *caps, *batch, "-o", str(path)]) == 5
     capsys.readouterr()
