@@ -119,7 +119,15 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
     if ignored:
         count = f"{len(ignored)} ops ask for a device that has no kernel for them"
         warnings.append(("device_string_ignored", f"{count}; they go to the CPU", tuple(ignored)))
-    if sum(device.type != "CPU" for device in cluster.devices) > 1:
+    accelerators = sum(device.type != "CPU" for device in cluster.devices)
+    if stuck and not accelerators:
+        types = ", ".join(sorted({graph.ops[name].op_type for name in stuck}))
+        message = (
+            f"no CPU can run {types} as the graph has it, and no other device is given: TensorFlow "
+            "will refuse the program"
+        )
+        warnings.append(("no_cpu_kernel", message, tuple(sorted(stuck))))
+    if accelerators > 1:
         warnings.extend(_tied_by_control_flow(graph))
     return Constraints(
         restrictions=restrictions,

@@ -51,6 +51,14 @@ def test_an_op_without_a_gpu_kernel_goes_to_the_cpu_with_its_group():
     assert "HashTableV2" in constraints.restrictions["t"].reason
 
 
+def test_what_no_cpu_can_run_is_told_where_there_are_only_cpus():
+    """TensorFlow has no CPU kernel of cuDNN's recurrent layers."""
+    graph = draw("a -> r=CudnnRNN -> b")
+    told = constrain(graph, "2xCPU:1GiB").warnings
+    assert [(code, ops) for code, _, ops in told] == [("no_cpu_kernel", ("r",))]
+    assert constrain(graph).warnings == ()
+
+
 def test_iterators_stay_on_the_host():
     """TensorFlow takes their CPU kernels; a device string of the graph is followed all the same."""
     text = "i=IteratorV2 -> n=IteratorGetNext -> a"

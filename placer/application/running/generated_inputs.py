@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placer.application.running.even_rows import even_rows
+from placer.application.running.made_up_texts import DEFAULT_DIMENSION, TextMaker
+from placer.application.running.text_readers import fed_texts
 from placer.errors import UsageError
-from placer.extraction.graph_defs.parsing_ops import parsed_inputs
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
 from placer.extraction.graph_defs.tensor_states import sharpen_shape
 from placer.extraction.shapes.composite_shapes import find_wholes, shape_parts
@@ -15,23 +16,11 @@ from placer.graph.program_source import Bindings
 
 if TYPE_CHECKING:
     import numpy
-import math
-from typing import TYPE_CHECKING
-
-from placer.extraction.graph_defs.parsing_ops import DENSE, Feature, Parser
-
-if TYPE_CHECKING:
-    import numpy
-
 Array = Any
 """A numpy array, or a tensor of TensorFlow."""
 
 Given = Mapping[str, Array] | Sequence[Array] | None
 """Values of some inputs by key, or of all in order."""
-
-DEFAULT_DIMENSION = 8
-"""An unknown dimension that is not the first one, or the length of a feature, that no binding
-names."""
 
 
 def input_values(
@@ -45,8 +34,8 @@ def input_values(
     ``given`` maps keys to values, or lists values in order; ``bindings`` are a plan's:
     ``batch_size`` for unknown first dimensions, ``shapes`` by key, ``ragged`` by whole.
     Values that are not given are random: floats in [0, 1), integers 0 or 1, strings ``"abc"`` or,
-    where the program parses them, serialised ``tf.Example`` messages with its features; the rows of
-    a ragged or sparse tensor are about equally long.
+    where the program parses or decodes them, serialised ``tf.Example`` messages with its features,
+    pictures or sounds; the rows of a ragged or sparse tensor are about equally long.
     Raises :class:`UsageError` for a key that is no input, for values of another shape or kind, and
     for a dtype that has no values.
     """
@@ -67,12 +56,15 @@ def input_values(
     batch_size, ragged = bindings.get("batch_size") or 1, bindings.get("ragged") or {}
     even = even_rows(program.inputs, shapes, batch_size, ragged)
     texts = [i.op for i in program.inputs if i.key not in values and i.dtype == "string"]
-    parsers = parsed_inputs(program.graph_def.node, texts) if texts else {}
+    maker = None
+    if texts:
+        asked = bindings.get("shapes") or {}
+        maker = TextMaker(fed_texts(program.graph_def, texts), ragged, asked, random)
     for item in program.inputs:
         if item.key not in values:
             found = even.get(item.key)
-            if item.op in parsers:
-                found = made_up_examples(parsers[item.op], shapes[item.key], ragged, random)
+            if item.op in texts and maker is not None:
+                found = maker.texts(item.op, shapes[item.key])
             values[item.key] = (
                 _generated(item, shapes[item.key], random) if found is None else found
             )
@@ -215,8 +207,8 @@ def made_up_texts(program: FlatProgram, given: Given) -> str:
     named = _by_key(given, [item.key for item in program.inputs])
     texts = [i.key for i in program.inputs if i.dtype == "string" and i.key not in named]
     return (
-        f"Strings were made up for {', '.join(texts)}: 'abc', or a tf.Example message where the "
-        "model parses one. If it expects others, such as pictures, give them with --inputs"
+        f"Strings were made up for {', '.join(texts)}: 'abc', or a tf.Example message, a picture "
+        "or a sound where the model decodes one. If it expects others, give them with --inputs"
         if texts
         else ""
     )
@@ -267,45 +259,3 @@ def stand_in_weights(index: int, shape: tuple[int, ...], dtype: Any) -> numpy.nd
     else:
         values = random.uniform(0.0, 2.0 / max(1, int(numpy.prod(shape[:-1]))), shape)
     return numpy.asarray(values).astype(dtype.as_numpy_dtype)
-
-
-def made_up_examples(
-    parsers: Sequence[Parser],
-    shape: Sequence[int],
-    ragged: Mapping[str, Sequence[int | None]],
-    random: numpy.random.Generator,
-) -> numpy.ndarray[Any, Any]:
-    """Messages with every feature that ``parsers`` ask for, in an array of ``shape``.
-
-    Values are as for inputs: floats in [0, 1), integers 0 or 1, strings ``"abc"``; ``ragged`` has
-    the mean lengths of features, by key.
-    """
-    import numpy
-    import tensorflow as tf
-
-    features = {feature.key: feature for parser in parsers for feature in parser.features}
-    found = numpy.empty(math.prod(shape), object)
-    for number in range(found.size):
-        example = tf.train.Example()
-        for key, feature in features.items():
-            sizes = ragged.get(key) or (None,)
-            length = sizes[-1] if sizes[-1] is not None else DEFAULT_DIMENSION
-            _fill(example.features.feature[key], feature, _count(feature, length), random)
-        found[number] = example.SerializeToString()
-    return found.reshape(tuple(shape))
-
-
-def _count(feature: Feature, length: int) -> int:
-    if feature.kind != DENSE:
-        return length
-    return math.prod(length if size is None else size for size in feature.shape or ())
-
-
-def _fill(message: Any, feature: Feature, count: int, random: numpy.random.Generator) -> None:
-    """Gives a ``tf.train.Feature`` so many values."""
-    if feature.dtype == "string":
-        message.bytes_list.value.extend([b"abc"] * count)
-    elif feature.dtype == "int64":
-        message.int64_list.value.extend(random.integers(0, 2, count).tolist())
-    else:
-        message.float_list.value.extend(random.random(count).tolist())

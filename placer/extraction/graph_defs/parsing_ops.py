@@ -1,15 +1,29 @@
 """The features that a graph parses out of serialised ``tf.Example`` messages."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from cost_models.op_info import Shape
+from placer.extraction.graph_defs.op_definitions import attribute
 from placer.extraction.graph_defs.protobufs import NodeDef, dtype_name, shape_of
 from placer.graph.tensor_names import data_inputs, op_of
 
-PARSERS = frozenset({"ParseExample", "ParseExampleV2", "ParseSingleExample"})
-"""Op types that parse them; ``ParseSingleExample`` one message at a time."""
+_AS_SCALARS, _AS_VECTORS, _AS_ATTRIBUTES = "inputs", "vectors", "attributes"
+_SEQUENCES: Mapping[str, str] = {
+    "ParseSequenceExample": _AS_ATTRIBUTES,
+    "ParseSequenceExampleV2": _AS_VECTORS,
+    "ParseSingleSequenceExample": _AS_SCALARS,
+}
+_KEYS: Mapping[str, str] = {
+    "ParseExample": _AS_SCALARS,
+    "ParseExampleV2": _AS_VECTORS,
+    "ParseSingleExample": _AS_ATTRIBUTES,
+    **_SEQUENCES,
+}
+"""Where each op type has its keys: an input for each, one for each group, or attributes."""
+
+PARSERS = frozenset(_KEYS)
+"""Op types that parse them (``ParseSingle...`` one message at a time), or ``SequenceExample``."""
 
 SPARSE, DENSE, RAGGED = "sparse", "dense", "ragged"
 
@@ -18,13 +32,20 @@ SPARSE, DENSE, RAGGED = "sparse", "dense", "ragged"
 class Feature:
     """One feature: ``dtype`` and, if it is dense, ``shape`` of one example; ``outputs`` are the
     numbers of the parser's outputs (indices, values and shape of a sparse one; values and row
-    splits of a ragged one)."""
+    splits of a ragged one, the outer before the inner).  A ``listed`` one has a value, of that
+    shape, for every step of a ``SequenceExample``; a dense one may give out how many there are."""
 
     key: str
     kind: str
     dtype: str
     outputs: tuple[int, ...]
     shape: Shape = None
+    listed: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the graph does not say how long it is."""
+        return self.kind != DENSE or self.listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +55,12 @@ class Parser:
     op: str
     serialized: str
     features: tuple[Feature, ...]
+    parses_sequences: bool = False
 
     @property
     def open_features(self) -> Iterator[Feature]:
         """Yields those whose length the graph does not say."""
-        return (feature for feature in self.features if feature.kind != DENSE)
+        return (feature for feature in self.features if feature.is_open)
 
 
 def find_parsers(nodes: Iterable[NodeDef]) -> list[Parser]:
@@ -53,82 +75,63 @@ def find_parsers(nodes: Iterable[NodeDef]) -> list[Parser]:
 
 
 def _parser(node: NodeDef, constants: Mapping[str, NodeDef]) -> Parser | None:
-    keys = _keys(node, constants)
+    groups = [
+        (kind, prefix == "feature_list_", f"{prefix}{kind}")
+        for prefix in (("context_", "feature_list_") if node.op in _SEQUENCES else ("",))
+        for kind in (SPARSE, DENSE, RAGGED)
+        if kind != RAGGED or _KEYS[node.op] == _AS_VECTORS
+    ]
+    keys = _keys(node, [name for _, _, name in groups], constants)
     if keys is None:
         return None
-    attributes = node.attr
-    sparse, dense, ragged = keys
-    features = [
-        Feature(
-            key=key,
-            kind=SPARSE,
-            dtype=dtype_name(dtype),
-            outputs=(number, len(sparse) + number, 2 * len(sparse) + number),
-        )
-        for number, (key, dtype) in enumerate(
-            zip(sparse, attributes["sparse_types"].list.type, strict=False)
-        )
-    ]
-    start = 3 * len(sparse)
-    features += [
-        Feature(
-            key=key,
-            kind=DENSE,
-            dtype=dtype_name(dtype),
-            outputs=(start + number,),
-            shape=shape_of(shape),
-        )
-        for number, (key, dtype, shape) in enumerate(
-            zip(
-                dense,
-                attributes["Tdense"].list.type,
-                attributes["dense_shapes"].list.shape,
-                strict=False,
+    features: list[Feature] = []
+    start = 0
+    for (kind, listed, name), found in zip(groups, keys, strict=True):
+        width = {SPARSE: 3, DENSE: 1, RAGGED: 2}[kind]
+        if listed and kind != SPARSE and node.op != "ParseSingleSequenceExample":
+            width += 1
+        types = {DENSE: f"{name}_types" if listed else f"T{name}", RAGGED: f"{name}_value_types"}
+        dtypes = attribute(node.attr, types.get(kind, f"{name}_types")).list.type
+        shapes = attribute(node.attr, f"{name}_shapes").list.shape if kind == DENSE else ()
+        features += [
+            Feature(
+                key=key,
+                kind=kind,
+                dtype=dtype_name(dtypes[number]),
+                outputs=tuple(start + number + len(found) * part for part in range(width)),
+                shape=shape_of(shapes[number]) if number < len(shapes) else None,
+                listed=listed,
             )
-        )
-    ]
-    start += len(dense)
-    features += [
-        Feature(
-            key=key,
-            kind=RAGGED,
-            dtype=dtype_name(dtype),
-            outputs=(start + number, start + len(ragged) + number),
-        )
-        for number, (key, dtype) in enumerate(
-            zip(ragged, attributes["ragged_value_types"].list.type, strict=False)
-        )
-    ]
-    inputs = data_inputs(node.input)
-    return Parser(op=node.name, serialized=inputs[0], features=tuple(features))
+            for number, key in enumerate(found[: len(dtypes)])
+        ]
+        start += width * len(found)
+    return Parser(
+        op=node.name,
+        serialized=data_inputs(node.input)[0],
+        features=tuple(features),
+        parses_sequences=node.op in _SEQUENCES,
+    )
 
 
 def _keys(
-    node: NodeDef, constants: Mapping[str, NodeDef]
-) -> tuple[list[str], list[str], list[str]] | None:
-    """The keys of sparse, dense and ragged features; ``None`` if they are computed."""
-    inputs = [op_of(name) for name in data_inputs(node.input)]
-    if node.op == "ParseSingleExample":
-        sparse, dense = (
-            [key.decode() for key in node.attr[name].list.s]
-            for name in ("sparse_keys", "dense_keys")
-        )
-        return sparse, dense, []
-    if node.op == "ParseExampleV2":
-        vectors = [_strings(constants.get(name)) for name in inputs[2:5]]
-        if len(vectors) < 3 or any(found is None for found in vectors):
-            return None
-        return vectors[0] or [], vectors[1] or [], vectors[2] or []
-    count = int(node.attr["Nsparse"].i)
-    scalars = [_strings(constants.get(name)) for name in inputs[2 : 2 + count]]
-    scalars += [
-        _strings(constants.get(name))
-        for name in inputs[2 + count : 2 + count + int(node.attr["Ndense"].i)]
-    ]
-    if any(not found for found in scalars):
+    node: NodeDef, groups: list[str], constants: Mapping[str, NodeDef]
+) -> list[list[str]] | None:
+    """The keys of the features of each group; ``None`` if they are computed."""
+    if _KEYS[node.op] == _AS_ATTRIBUTES:
+        return [
+            [key.decode() for key in attribute(node.attr, f"{group}_keys").list.s]
+            for group in groups
+        ]
+    rest = [_strings(constants.get(op_of(name))) for name in data_inputs(node.input)[2:]]
+    if _KEYS[node.op] == _AS_VECTORS:
+        vectors = [found for found in rest[: len(groups)] if found is not None]
+        return vectors if len(vectors) == len(groups) else None
+    counts = [int(attribute(node.attr, f"N{group}").i) for group in groups]
+    scalars = [found[0] for found in rest[: sum(counts)] if found]
+    if len(scalars) < sum(counts):
         return None
-    flat = [found[0] for found in scalars if found]
-    return flat[:count], flat[count:], []
+    iterator = iter(scalars)
+    return [[next(iterator) for _ in range(count)] for count in counts]
 
 
 def _strings(node: NodeDef | None) -> list[str] | None:
@@ -139,22 +142,3 @@ def _strings(node: NodeDef | None) -> list[str] | None:
         return None
     values = tensor_util.MakeNdarray(node.attr["value"].tensor).ravel()
     return [value.decode() if isinstance(value, bytes) else str(value) for value in values]
-
-
-_PASSING = frozenset({"Identity", "Reshape", "ExpandDims", "Squeeze", "StopGradient"})
-
-
-def parsed_inputs(nodes: Sequence[Any], fed: Iterable[str]) -> dict[str, list[Parser]]:
-    """The parsers of every fed op whose messages they parse, as they are fed."""
-    parsers = find_parsers(nodes)
-    if not parsers:
-        return {}
-    wanted, by_name = set(fed), {node.name: node for node in nodes}
-    found: dict[str, list[Parser]] = {}
-    for parser in parsers:
-        name = op_of(parser.serialized)
-        while name not in wanted and name in by_name and by_name[name].op in _PASSING:
-            name = op_of(by_name[name].input[0])
-        if name in wanted:
-            found.setdefault(name, []).append(parser)
-    return found

@@ -178,6 +178,7 @@ _COLUMN_OPS = frozenset({"StridedSlice", "Cast", "Identity", "Reshape", "Squeeze
 _INDEXED = SPLITTERS | {
     "ParseExample",
     "ParseExampleV2",
+    "ParseSequenceExampleV2",
     "SparseFillEmptyRows",
     "RaggedTensorToSparse",
 }

@@ -5,11 +5,14 @@ are: by the key of a feature (``history``), or by the layer or op that splits
 (``text_vectorization``).  The rows are those of the op's own input.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, product
 
+from cost_models.op_info import Shape
 from placer.errors import UsageError
-from placer.extraction.graph_defs.parsing_ops import RAGGED, SPARSE, find_parsers
+from placer.extraction.graph_defs.parsing_ops import DENSE, RAGGED, SPARSE, find_parsers
 from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.shapes.composite_shapes import OPEN, Sizes
@@ -28,17 +31,22 @@ _MOST_INDICES = 1 << 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaggedSource:
     """A feature or a split text: its ``name`` for people, the ``op`` and the ``tensor`` whose
-    leading dimension is the rows; ``outputs`` as in :class:`Feature`."""
+    leading dimension is the rows; ``outputs``, ``listed`` and ``step`` (the shape of one) as in
+    :class:`Feature`."""
 
     name: str
     op: str
     kind: str
     tensor: str
     outputs: tuple[int, ...]
+    listed: bool = False
+    step: Shape = None
 
     @property
     def unit(self) -> str:
         """The things that a row has so many of."""
+        if self.listed:
+            return "steps"
         return "words" if self.kind == _SPLIT else "values"
 
     @property
@@ -58,30 +66,41 @@ class RaggedSource:
         scopes = (part.rstrip("0123456789").removesuffix("_") for part in self.op.split("/"))
         return self.kind == _SPLIT and name in scopes
 
-    def shapes(self, rows: int | None, length: int) -> dict[int, tuple[int, ...]]:
-        """The shapes of its outputs by number; ``rows`` is ``None`` for a single example."""
-        count = length if rows is None else rows * length
+    def shapes(self, rows: int | None, length: int, inner: int = 1) -> dict[int, tuple[int, ...]]:
+        """The shapes of its outputs by number; ``rows`` is ``None`` for a single example, ``inner``
+        the values of each step of a listed feature."""
+        outer = (length,) if rows is None else (rows, length)
+        if self.kind == DENSE:
+            found = {self.outputs[0]: (*outer, *(self.step or ()))}
+            return {**found, **dict.fromkeys(self.outputs[1:], outer[:-1])}
+        outer = (*outer, inner) if self.listed else outer
+        count = math.prod(outer)
         if self.kind == RAGGED:
-            values, splits = self.outputs
-            return {values: (count,), splits: ((rows or 1) + 1,)}
+            values, *splits = self.outputs
+            counts = [rows or 1, (rows or 1) * length]
+            return {values: (count,), **{n: (c + 1,) for n, c in zip(splits, counts, strict=False)}}
         indices, values, shape = self.outputs
-        rank = 1 if rows is None else 2
-        return {indices: (count, rank), values: (count,), shape: (rank,)}
+        return {indices: (count, len(outer)), values: (count,), shape: (len(outer),)}
 
-    def values(self, rows: int | None, length: int) -> dict[int, tuple[int, ...]]:
+    def values(self, rows: int | None, length: int, inner: int = 1) -> dict[int, tuple[int, ...]]:
         """The elements of outputs by number, out of which TensorFlow concludes what is padded or
         counted: indices or row splits, unless they are many, and the shape of a sparse tensor."""
-        numbers = range(rows or 1)
-        is_small = (rows or 1) * length <= _MOST_INDICES
+        outer = (length,) if rows is None else (rows, length)
+        outer = (*outer, inner) if self.listed else outer
+        is_small = math.prod(outer) <= _MOST_INDICES
+        if self.kind == DENSE:
+            return {}
         if self.kind == RAGGED:
-            splits = tuple(number * length for number in (*numbers, rows or 1))
-            return {self.outputs[1]: splits} if is_small else {}
-        if rows is None:
-            return {self.outputs[0]: tuple(range(length)), self.outputs[2]: (length,)}
-        found: dict[int, tuple[int, ...]] = {self.outputs[2]: (rows, length)}
+            counts = [(rows or 1, length), ((rows or 1) * length, inner)]
+            return {
+                number: tuple(row * each for row in range(count + 1))
+                for number, (count, each) in zip(self.outputs[1:], counts, strict=False)
+                if is_small
+            }
+        found = {self.outputs[2]: outer}
         if is_small:
-            indices = (n for row in numbers for column in range(length) for n in (row, column))
-            found[self.outputs[0]] = tuple(indices)
+            indices = product(*map(range, outer))
+            found[self.outputs[0]] = tuple(chain.from_iterable(indices))
         return found
 
 
@@ -94,6 +113,8 @@ def find_sources(nodes: Sequence[NodeDef]) -> list[RaggedSource]:
             kind=feature.kind,
             tensor=parser.serialized,
             outputs=feature.outputs,
+            listed=feature.listed,
+            step=feature.shape,
         )
         for parser in find_parsers(nodes)
         for feature in parser.open_features
@@ -119,21 +140,22 @@ def _layer(op: str) -> str:
     return own[-1] if own else parts[-1]
 
 
-BoundSources = Mapping[str, Mapping[RaggedSource, tuple[int | None, int]]]
-"""The rows, if they were given, and the mean length of sources, by op."""
+BoundSources = Mapping[str, Mapping[RaggedSource, tuple[int | None, tuple[int, ...]]]]
+"""The rows, if they were given, and the mean lengths of sources, by op: how many values, words or
+steps, then how many values a step has, if that was given."""
 
 
 def bind_sources(
     sources: Sequence[RaggedSource], asked: Sizes, known: Sequence[str]
 ) -> BoundSources:
-    """The rows (``None``: those of the op's input) and the mean length of the sources that
+    """The rows (``None``: those of the op's input) and the mean lengths of the sources that
     ``asked`` names, by op.
 
     ``known`` are the ragged and sparse inputs, which are bound elsewhere.  Raises
     :class:`UsageError` for a name that is none of them, or of several, and for sizes that a source
     does not take.
     """
-    found: dict[str, dict[RaggedSource, tuple[int | None, int]]] = {}
+    found: dict[str, dict[RaggedSource, tuple[int | None, tuple[int, ...]]]] = {}
     for name, sizes in asked.items():
         if name in known:
             continue
@@ -146,14 +168,15 @@ def bind_sources(
                 f"or split text (there are: {there or 'none'})"
             )
         given = "x".join("?" if size is None else str(size) for size in sizes)
-        length = sizes[-1]
-        if len(sizes) != 2 or length is None:
+        lengths = tuple(size for size in sizes[1:] if size is not None)
+        most = 2 if called[0].listed and called[0].kind != DENSE else 1
+        if not 0 < len(lengths) <= most or len(lengths) < len(sizes) - 1:
             raise UsageError(
                 f"--ragged {name}={given} is for {called[0].name!r}, which takes two sizes, rows "
                 f"and the mean number of {called[0].unit} in one: {called[0].example}"
             )
         for source in called:
-            found.setdefault(source.op, {})[source] = sizes[0], length
+            found.setdefault(source.op, {})[source] = sizes[0], lengths
     return found
 
 
@@ -167,17 +190,18 @@ def source_refinements(bound: BoundSources, imported: ImportedGraph) -> dict[str
     for op, lengths in bound.items():
         ensured: dict[int, tuple[int, ...]] = {}
         values: dict[int, tuple[int, ...]] = {}
-        for source, (asked, length) in lengths.items():
+        for source, (asked, sizes) in lengths.items():
             shape = imported.shape(source.tensor)
             if shape is None or None in shape[:1]:
                 continue
             rows = shape[0] if shape else None
             if asked is not None and rows not in (None, asked):
+                given = "x".join(map(str, (asked, *sizes)))
                 raise UsageError(
-                    f"--ragged {source.name}={asked}x{length} gives {asked} rows, there are {rows}"
+                    f"--ragged {source.name}={given} gives {asked} rows, there are {rows}"
                 )
-            ensured |= source.shapes(rows, length)
-            values |= source.values(rows, length)
+            ensured |= source.shapes(rows, *sizes)
+            values |= source.values(rows, *sizes)
         if ensured:
             found[op] = Refinement(
                 ensured=tuple((n, s) for n, s in sorted(ensured.items()) if n not in values),
@@ -195,6 +219,7 @@ def open_sources(
     for source in sources:
         if source not in bound.get(source.op, {}) and source.op not in given:
             kind = {RAGGED: "a ragged feature", SPARSE: "a sparse feature"}.get(source.kind)
+            kind = "a feature of every step" if source.listed else kind
             message = (
                 f"{source.name} is {kind or 'text that is split'}: how many {source.unit} a row "
                 f"has depends on the data. Set it with {source.example} (?: as many rows as the "

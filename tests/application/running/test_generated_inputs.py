@@ -75,6 +75,72 @@ def test_made_up_examples_parse():
     assert list(input_values(program, None, bindings)["in"]) == list(values["in"])
 
 
+def test_made_up_sequences_parse():
+    """Steps of every listed feature, as many as are bound, beside features of the context."""
+    tf = pytest.importorskip("tensorflow")
+    from placer.extraction.reading.loading import load_program
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="sequences")])
+    def parse(sequences):
+        context, steps, lengths = tf.io.parse_sequence_example(
+            sequences,
+            {"user": tf.io.FixedLenFeature([], tf.int64), "tags": tf.io.VarLenFeature(tf.string)},
+            {
+                "frames": tf.io.FixedLenSequenceFeature([2], tf.float32),
+                "words": tf.io.VarLenFeature(tf.string),
+                "clicks": tf.io.RaggedFeature(tf.int64),
+            },
+        )
+        return context, steps, lengths
+
+    ragged = {"frames": (None, 5), "words": (None, 4, 2), "clicks": (None, 3), "tags": (None, 6)}
+    values = input_values(load_program(parse), None, {"batch_size": 4, "ragged": ragged})
+    context, steps, lengths = parse(values["sequences"])
+    assert context["user"].shape == (4,)
+    assert tuple(context["tags"].dense_shape) == (4, 6)
+    assert steps["frames"].shape == (4, 5, 2)
+    assert list(lengths["frames"]) == [5] * 4
+    assert tuple(steps["words"].dense_shape) == (4, 4, 2)
+    assert steps["clicks"].bounding_shape().numpy().tolist() == [4, 3, 1]
+
+
+def test_what_is_decoded_is_made_up_as_such():
+    """Pictures and sounds, as they are fed, in base64, out of messages and in loops; a picture of
+    the size that its op was bound to."""
+    tf = pytest.importorskip("tensorflow")
+    from placer.extraction.reading.loading import load_program
+
+    def picture(message):
+        feature = {"image": tf.io.FixedLenFeature([], tf.string)}
+        encoded = tf.io.parse_single_example(message, feature)["image"]
+        return tf.image.resize(tf.io.decode_jpeg(encoded, channels=3), (8, 8))
+
+    texts = tf.TensorSpec([None], tf.string)
+
+    @tf.function(input_signature=[texts] * 5)
+    def decode(plain, coded, cropped, sounds, messages):
+        return (
+            tf.io.decode_png(plain[0], channels=4, name="picture"),
+            tf.io.decode_image(tf.io.decode_base64(coded)[1], expand_animations=False),
+            tf.image.decode_and_crop_jpeg(cropped[0], [8, 16, 24, 32], channels=3),
+            tf.map_fn(
+                lambda text: tf.audio.decode_wav(text)[0], sounds, fn_output_signature="float32"
+            ),
+            tf.map_fn(picture, messages, fn_output_signature="float32"),
+        )
+
+    shapes = {"picture": (20, 30, 4)}
+    values = input_values(load_program(decode), None, {"batch_size": 2, "shapes": shapes})
+    plain, coded, cropped, sounds, pictures = decode(*values.values())
+    assert plain.shape == (20, 30, 4)
+    assert coded.shape[2] == 3
+    assert cropped.shape == (24, 32, 3)
+    assert sounds.shape[::2] == (2, 1)
+    assert pictures.shape == (2, 8, 8, 3)
+    for found in (plain, coded, cropped, pictures[0], pictures[1]):
+        assert float(tf.math.reduce_std(tf.cast(found, "float32"))) > 1
+
+
 def test_the_shape_of_a_sparse_placeholder_is_fed_with_it():
     """Its default has -1 for the batch, which no op takes."""
     tf = pytest.importorskip("tensorflow")

@@ -167,6 +167,44 @@ def test_the_shapes_of_a_source():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_one", [False, True])
+def test_steps_of_sequences_are_bound_by_the_keys_of_their_features(is_one):
+    """Dense, sparse and ragged ones, with a mean of values a step, as a run has them; of one
+    message or of a batch."""
+    import tensorflow as tf
+
+    from placer.application.running.generated_inputs import input_values
+    from placer.extraction.reading.loading import load_program
+
+    features = {
+        "frames": tf.io.FixedLenSequenceFeature([2], tf.float32),
+        "words": tf.io.VarLenFeature(tf.string),
+        "clicks": tf.io.RaggedFeature(tf.int64),
+    }
+    parse = tf.io.parse_single_sequence_example if is_one else tf.io.parse_sequence_example
+
+    @tf.function(input_signature=[tf.TensorSpec([] if is_one else [None], tf.string, name="m")])
+    def padded(messages):
+        context, steps, *_ = parse(messages, {"tags": tf.io.VarLenFeature(tf.string)}, features)
+        return {
+            "frames": steps["frames"],
+            "words": tf.sparse.to_dense(steps["words"]),
+            "clicks": steps["clicks"].to_tensor(),
+            "tags": tf.sparse.to_dense(context["tags"]),
+        }
+
+    lengths = {"frames": (None, 5), "words": (None, 4, 2), "clicks": (None, 3), "tags": (None, 6)}
+    found = extract(padded, batch_size=ROWS, ragged=lengths)
+    assert found.unknown == ()
+    values = input_values(load_program(padded), None, {"batch_size": ROWS, "ragged": lengths})
+    run = padded(values["m"])
+    said = dict(found.outputs)
+    assert {key: found.graph.tensors[said[key]].properties.shape for key in run} == {
+        key: tuple(value.shape) for key, value in run.items()
+    }
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("by_splits", [True, False])
 def test_what_is_padded_has_rows_of_equal_length(by_splits):
     """Two levels, by row splits or by the row of every element: sizes that nothing asks for are
