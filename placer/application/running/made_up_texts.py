@@ -59,12 +59,9 @@ class TextMaker:
     def _message(self, parsers: Sequence[Parser]) -> bytes:
         import tensorflow as tf
 
-        if not any(parser.parses_sequences for parser in parsers):
-            message, lists = tf.train.Example(), None
-            features = message.features
-        else:
-            message = tf.train.SequenceExample()
-            features, lists = message.context, message.feature_lists
+        is_sequence = any(parser.parses_sequences for parser in parsers)
+        message: Any = tf.train.SequenceExample() if is_sequence else tf.train.Example()
+        features = message.context if is_sequence else message.features
         for parser in parsers:
             for feature in parser.features:
                 key, sizes = feature.key, self.ragged.get(feature.key) or (None, None)
@@ -74,7 +71,10 @@ class TextMaker:
                 if not feature.listed:
                     steps, count = [features.feature[key]], lengths[-1]
                 else:
-                    listed, count = lists.feature_list[key].feature, (*lengths, 1)[1]
+                    listed, count = (
+                        message.feature_lists.feature_list[key].feature,
+                        (*lengths, 1)[1],
+                    )
                     steps = [listed.add() for _ in range(lengths[0] - len(listed))]
                 for step in steps:
                     step.Clear()

@@ -1,4 +1,4 @@
-"""What a program makes of the texts that it is fed: messages that it parses, pictures, sounds.
+"""The texts that a program is fed, by what it makes of them: messages, pictures, sounds.
 
 A reader and what it reads may be in bodies of loops and branches (``tf.map_fn``), and the text may
 go through ops that only pass it on.
@@ -20,7 +20,7 @@ _DECODERS: Mapping[str, str] = {
     **dict.fromkeys(("DecodeAndCropJpeg", "ExtractJpegShape"), JPEG),
     "DecodeWav": SOUND,
 }
-"""What each op type decodes: a picture of any format, a JPEG picture, a sound."""
+"""By op type what it decodes: a picture of any format, a JPEG picture, a sound."""
 
 _DECODES_BASE64 = "DecodeBase64"
 _PASSING = (
@@ -34,7 +34,7 @@ _PASSING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """What is decoded out of a text: its ``kind``, how many ``channels`` it has (0: any), whether
+    """A thing that is decoded out of a text: its ``kind``, how many ``channels`` it has (0: any), whether
     it is in base64, and by which op (``body/op`` in control flow)."""
 
     kind: str
@@ -45,7 +45,7 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedTexts:
-    """What texts hold: the ``parsers`` of messages by the op that is fed, and what is ``decoded``
+    """The things that texts hold: the ``parsers`` of messages by the op that is fed, and what is ``decoded``
     by (op, output), the op being one that is fed or one that parses."""
 
     parsers: Mapping[str, list[Parser]]
@@ -104,7 +104,7 @@ class _Texts:
 
 
 def fed_texts(graph_def: Any, fed: Iterable[str]) -> FedTexts:
-    """What the ops ``fed`` of the main graph, and features that are parsed out of them, hold."""
+    """Returns what the ops ``fed`` of the main graph, and features parsed out of them, hold."""
     texts, wanted = _Texts(graph_def), set(fed)
     found: dict[str, list[Parser]] = {}
     decoded: dict[tuple[str, int], Decoding] = {}

@@ -97,7 +97,7 @@ class RaggedSource:
                 for number, (count, each) in zip(self.outputs[1:], counts, strict=False)
                 if is_small
             }
-        found = {self.outputs[2]: outer}
+        found: dict[int, tuple[int, ...]] = {self.outputs[2]: outer}
         if is_small:
             indices = product(*map(range, outer))
             found[self.outputs[0]] = tuple(chain.from_iterable(indices))
@@ -222,7 +222,7 @@ def open_sources(
             kind = "a feature of every step" if source.listed else kind
             message = (
                 f"{source.name} is {kind or 'text that is split'}: how many {source.unit} a row "
-                f"has depends on the data. Set it with {source.example} (?: as many rows as the "
-                f"batch)"
+                f"has depends on the data. Set it with {source.example} (the rows are those of "
+                "the batch)"
             )
             yield OPEN, message, (source.op,)
