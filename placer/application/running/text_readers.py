@@ -34,8 +34,8 @@ _PASSING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """A thing that is decoded out of a text: its ``kind``, how many ``channels`` it has (0: any), whether
-    it is in base64, and by which op (``body/op`` in control flow)."""
+    """A thing that is decoded out of a text: its ``kind``, how many ``channels`` it has (0: any),
+    whether it is in base64, and by which op (``body/op`` in control flow)."""
 
     kind: str
     channels: int = 0
@@ -45,8 +45,8 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedTexts:
-    """The things that texts hold: the ``parsers`` of messages by the op that is fed, and what is ``decoded``
-    by (op, output), the op being one that is fed or one that parses."""
+    """The things that texts hold: the ``parsers`` of messages by the op that is fed, and what is
+    ``decoded`` by (op, output), the op being one that is fed or one that parses."""
 
     parsers: Mapping[str, list[Parser]]
     decoded: Mapping[tuple[str, int], Decoding]
