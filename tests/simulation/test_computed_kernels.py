@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
-from simulation.simulated_runs import answer_of
+from simulation.simulated_runs import answer_of, run_script
+
+import placer.simulation
+
+SOURCES = Path(placer.simulation.__file__).parent / "sources"
 
 COMPARED = """
 import json, sys
 import numpy as np, tensorflow as tf
+from tensorflow.python.framework import op_callbacks
 
 rng = np.random.default_rng(0)
-wrong = []
+wrong, ran = [], set()
+op_callbacks.add_op_callback(lambda name, *_, **__: ran.add(tf.compat.as_str(name)))
 
 def check(name, got, want):
     got, want = np.asarray(got), np.asarray(want)
@@ -92,14 +100,22 @@ def compare_all(rows, columns):
                 check(f"minimum {shape}", tf.minimum(x, y), np.minimum(a, b))
                 check(f"modulo {shape}", x % y, a % b)
                 check(f"row {shape}", y + row, b + a[:1])
-                for name in ("equal", "not_equal", "less", "less_equal", "greater"):
+                for name in ("equal", "not_equal", "less", "less_equal"):
                     check(f"{name} {shape}", getattr(tf, name)(x, y), getattr(np, name)(a, b))
+                for name in ("greater", "greater_equal"):
+                    check(f"{name} {shape}", getattr(tf, name)(x, y), getattr(np, name)(a, b))
+                for name in ("negative", "sign", "square"):
+                    check(f"{name} {shape}", getattr(tf, name)(x - y), getattr(np, name)(a - b))
+                check(f"bits of both {shape}", tf.bitwise.bitwise_and(x, y), a & b)
+                check(f"bits of either {shape}", tf.bitwise.bitwise_or(x, y), a | b)
                 check(f"sum {shape}", tf.reduce_sum(x), a.sum())
                 check(f"sum of rows {shape}", tf.reduce_sum(x, 1), a.sum(1))
                 check(f"sum of columns {shape}", tf.reduce_sum(x, 0), a.sum(0))
                 check(f"slice {shape}", x[1:, :3], a[1:, :3])
                 check(f"most of rows {shape}", tf.reduce_max(x, 1), a.max(1))
                 check(f"most {shape}", tf.reduce_max(x), a.max())
+                check(f"least of columns {shape}", tf.reduce_min(x, 0), a.min(0))
+                check(f"running product {shape}", tf.math.cumprod(x, 1), a.cumprod(1))
                 check(f"product {shape}", tf.reduce_prod(x[:1, :3] + 0), np.prod(a[:1, :3] + 0))
                 variable = tf.Variable(x)
                 variable.assign_add(y).assign_sub(row + 0 * y)
@@ -114,6 +130,13 @@ def compare_all(rows, columns):
             check(f"stack {shape}", tf.stack([x, y]), np.stack([a, b]))
             check(f"stack within {shape}", tf.stack([x, y], 1), np.stack([a, b], 1))
             check(f"concat {shape}", tf.concat([x, y], 0), np.concatenate([a, b]))
+            many, copies = [x[:, :1]] * 20, [a[:, :1]] * 20
+            check(f"concat many {shape}", tf.concat(many, 1), np.concatenate(copies, 1))
+            many, copies = [*many, x[:, 1:3]], [*copies, a[:, 1:3]]
+            check(f"concat unlike {shape}", tf.concat(many, 1), np.concatenate(copies, 1))
+            chosen = tf.where(x > y[:1], x, y[:1])
+            check(f"where either {shape}", chosen, np.maximum(a, b[:1]))
+            check(f"where one {shape}", tf.where(x > y, x, kind(7)), np.where(a > b, a, kind(7)))
             check(f"fill {shape}", tf.fill([rows], x[0, 0]), np.full(rows, a[0, 0]))
             parts = [np.arange(rows, dtype=np.int32), np.arange(rows, 2 * rows, dtype=np.int32)]
             check(f"stitch {shape}", tf.dynamic_stitch(parts, [x, y]), np.concatenate([a, b]))
@@ -122,7 +145,12 @@ def compare_all(rows, columns):
     c = on_gpu(flags)
     with tf.device("GPU:0"):
         check(f"and {shape}", tf.logical_and(c, c), flags)
+        check(f"or {shape}", tf.logical_or(c, c[:1]), flags | flags[:1])
         check(f"not {shape}", tf.logical_not(c), ~flags)
+        odd = rng.choice(np.array([np.inf, -np.inf, np.nan, 1], "f"), (rows, columns))
+        for name in ("finite", "inf", "nan"):
+            of_numpy = getattr(np, f"is{name}")(odd)
+            check(f"is {name} {shape}", getattr(tf.math, f"is_{name}")(on_gpu(odd)), of_numpy)
         check(f"all {shape}", tf.reduce_all(c), flags.all())
         check(f"any {shape}", tf.reduce_any(c), flags.any())
         check(f"any of rows {shape}", tf.reduce_any(c, 1), flags.any(1))
@@ -139,16 +167,38 @@ def compare_all(rows, columns):
 compare_all(4, 6)
 compare_all(2, 1)
 compare_all(int(sys.argv[1]) if len(sys.argv) > 1 else 90, 170)
-print(json.dumps(wrong))
+print(json.dumps({"wrong": wrong, "ran": sorted(ran)}))
 """
+
+
+def rules() -> list[tuple[str, ...]]:
+    """The texts that names of computed kernels have, in the order in which they are tried."""
+    rows: list[str] = []
+    for name in ("moving", "tensors", "sorting", "elementwise"):
+        rows += re.findall(
+            r"^    \{\{(\".*\")\}, \w+\},$", (SOURCES / f"{name}.c").read_text(), re.M
+        )
+    return [tuple(re.findall(r'"([^"]+)"', row)) for row in rows]
+
+
+def elementwise_ops() -> set[str]:
+    """The ops on elements that are computed."""
+    return set(re.findall(r'\{"(\w+)", [A-Z_]+, [123]\}', (SOURCES / "elementwise.c").read_text()))
 
 
 @pytest.mark.slow
 def test_computed_kernels_give_what_numpy_gives() -> None:
-    """Elementwise ops, reductions, casts, gathers, stacks, fills, stitches, and the counts of
-    Where and Unique, of int32, int64 and bool, small and large."""
-    found = answer_of(COMPARED, "1xT4", TF_CPP_MIN_LOG_LEVEL="3")
-    assert json.loads(found) == []
+    """Every kernel that is computed runs and gives what NumPy gives, of int32, int64 and bool,
+    small and large."""
+    done = run_script(COMPARED, "1xT4", TF_CPP_MIN_LOG_LEVEL="3", PLACER_SIMULATION_LOG="1")
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout)
+    assert found["wrong"] == []
+    assert elementwise_ops() - set(found["ran"]) == set()
+    launched = set(re.findall(r"^kernel (\S+)$", done.stderr, re.M))
+    patterns = [(rule, re.compile(".*".join(map(re.escape, rule)))) for rule in rules()]
+    used = {next((rule for rule, text in patterns if text.search(name)), None) for name in launched}
+    assert set(rules()) - used == set()
 
 
 REPEATED = """

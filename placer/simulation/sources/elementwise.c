@@ -47,7 +47,7 @@ static void set_value(void *to, char type, int64_t index, long double value) {
 
 enum op { ADD, SUBTRACT, MULTIPLY, FLOOR_DIVIDE, EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL,
           LOGICAL_AND, LOGICAL_OR, BITWISE_AND, BITWISE_OR, CAST, ABSOLUTE, NEGATE, SIGN, SQUARE, LOGICAL_NOT, IS_FINITE,
-          IS_NAN, IS_INFINITE, MAXIMUM, MINIMUM, FLOOR_MODULO };
+          IS_NAN, IS_INFINITE, MAXIMUM, MINIMUM, FLOOR_MODULO, SELECT };
 
 static const struct { const char *name; enum op op; int operands; } OPS[] = {
     {"AddV2", ADD, 2}, {"Sub", SUBTRACT, 2}, {"Mul", MULTIPLY, 2}, {"FloorDiv", FLOOR_DIVIDE, 2},
@@ -57,9 +57,10 @@ static const struct { const char *name; enum op op; int operands; } OPS[] = {
     {"Cast", CAST, 1}, {"Abs", ABSOLUTE, 1}, {"Neg", NEGATE, 1}, {"Sign", SIGN, 1}, {"Square", SQUARE, 1},
     {"LogicalNot", LOGICAL_NOT, 1}, {"IsFinite", IS_FINITE, 1}, {"IsNan", IS_NAN, 1}, {"IsInf", IS_INFINITE, 1},
     {"Maximum", MAXIMUM, 2}, {"Minimum", MINIMUM, 2}, {"FloorMod", FLOOR_MODULO, 2},
+    {"SelectV2", SELECT, 3},
 };
 
-static long double result_of(enum op op, long double a, long double b) {
+static long double result_of(enum op op, long double a, long double b, long double c) {
     switch (op) {
     case ADD: return a + b;
     case SUBTRACT: return a - b;
@@ -86,6 +87,7 @@ static long double result_of(enum op op, long double a, long double b) {
     case IS_FINITE: return isfinite(a);
     case IS_NAN: return isnan(a);
     case IS_INFINITE: return isinf(a);
+    case SELECT: return a != 0 ? b : c;
     default: return a;
     }
 }
@@ -126,21 +128,25 @@ static int64_t place_in(const struct memref *operand, const struct memref *shape
 
 /* Types of 0 are those of the width that the result has. */
 static void compute_op(enum op op, int operands, char in, char out, void **arguments) {
-    struct memref memrefs[3];
+    struct memref memrefs[4];
     if (!read_memrefs(arguments, memrefs, operands + 1)) return;
-    const struct memref *shape = operands == 2 && memrefs[1].rank > memrefs[0].rank ? &memrefs[1] : &memrefs[0];
+    const struct memref *shape = &memrefs[0];
+    for (int i = 1; i < operands; i++)
+        if (memrefs[i].rank > shape->rank) shape = &memrefs[i];
     int64_t count = 1;
     for (int i = 0; i < shape->rank; i++) count *= shape->sizes[i];
     if (!out && count > 0) {
         uint64_t width = asked_bytes_at(memrefs[operands].start) / count;
-        in = out = width == 1 ? 'b' : width == 4 ? 'i' : width == 8 ? 'l' : 0;
+        out = width == 1 ? 'b' : width == 4 ? 'i' : width == 8 ? 'l' : 0;
+        in = op == SELECT ? 'b' : out;
         if (!out) return;
     }
     if (count < 1 || !is_small(count * width_of(out)) || !is_small(count * width_of(in))) return;
     for (int64_t i = 0; i < count; i++) {
-        long double a = value_at(memrefs[0].start, in, place_in(&memrefs[0], shape, i));
-        long double b = operands == 2 ? value_at(memrefs[1].start, in, place_in(&memrefs[1], shape, i)) : 0;
-        set_value(memrefs[operands].start, out, i, result_of(op, a, b));
+        long double of[3] = {0};
+        for (int j = 0; j < operands; j++) /* what a selection chooses from is of the type of its result */
+            of[j] = value_at(memrefs[j].start, op == SELECT && j ? out : in, place_in(&memrefs[j], shape, i));
+        set_value(memrefs[operands].start, out, i, result_of(op, of[0], of[1], of[2]));
     }
 }
 

@@ -198,7 +198,6 @@ const struct rule MOVING_RULES[] = {
     {{"TensorAssignOpINS_9TensorMapINS_6TensorI", "KNS_17TensorShufflingOpIKNS_5arrayIiLm", "KNS4_INS5_IK"}, shuffle},
     {{"ShuffleInTensor3SimpleI"}, shuffle_three},
     {{"SwapDimension1And2InTensor3UsingTilesI"}, swap_two},
-    {{"SwapDimension1And2InTensor3SmallDimI"}, swap_two},
     {{"12OneGeneratorI"}, one_hot},
     {{"GatherSliceOpKernelI"}, gather_slices},
     {{"11scan_kernelI"}, scan},

@@ -92,8 +92,7 @@ static void count_true(const char *name, const char *after, unsigned blocks, voi
 static void add_counts(const char *name, const char *after, unsigned blocks, void **arguments) {
     const int *counts = ARGUMENT(const int *, 0);
     int number = ARGUMENT(int, 2), sum = 0;
-    (void)name; (void)after;
-    (void)name; (void)blocks;
+    (void)name; (void)after; (void)blocks;
     for (int i = 0; i < number; i++) sum += counts[i];
     *ARGUMENT(int *, 1) = sum;
 }

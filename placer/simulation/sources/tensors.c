@@ -65,6 +65,23 @@ static void concat_equal(const char *name, const char *after, unsigned blocks, v
             memcpy(out + ((size_t)row * columns + column) * width, inputs[column / each] + (size_t)row * each * width, each * width);
 }
 
+/* concat_variable_kernel<T, Index, bool>(inputs, where the columns of each begin, Index rows, Index
+ * columns, T *out) */
+static void concat_unequal(const char *name, const char *after, unsigned blocks, void **arguments) {
+    const char *const *inputs = pointers_of(arguments[0]);
+    const int32_t *starts = integers_of(arguments[1]);
+    int number = ARGUMENT(int, 0), rows = ARGUMENT(int, 2), columns = ARGUMENT(int, 3);
+    char *out = ARGUMENT(char *, 4);
+    size_t width = width_of(*after);
+    (void)name; (void)blocks;
+    if (!width || after[1] != 'i' || !is_small((uint64_t)rows * columns * width)) return;
+    for (int input = 0; input < number; input++) {
+        size_t each = (starts[input + 1] - starts[input]) * width;
+        for (size_t row = 0; row < (size_t)rows; row++)
+            memcpy(out + (row * columns + starts[input]) * width, inputs[input] + row * each, each);
+    }
+}
+
 /* RangeInitKernel<T>(T start, T step, n, T *out) */
 static void range(const char *name, const char *after, unsigned blocks, void **arguments) {
     char type = *after;
@@ -269,6 +286,7 @@ const struct rule TENSOR_RULES[] = {
     {{"DynamicStitchKernelI"}, stitch},
     {{"14GatherOpKernelI"}, gather},
     {{"concat_fixed_kernelI"}, concat_equal},
+    {{"concat_variable_kernelI"}, concat_unequal},
     {{"RangeInitKernelI"}, range},
     {{"TensorCwiseNullaryOpINS0_18scalar_constant_opI"}, fill},
     {{"TensorCwiseNullaryOpINS0_15scalar_const_opI"}, fill_from},
