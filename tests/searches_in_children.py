@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.processes import run_task
+from placer.solving.process.compiling import code_environment
 from placer.solving.process.search_run import Answer, BestSoFar, Effort, Hints
 from placer.solving.solution import Status
 
@@ -21,7 +22,8 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(map(str, Path(__file__).parents[:2]
 
 def in_a_child(task: str, request: object) -> Any:
     """What a function of this file answers there."""
-    outcome = run_task(f"{__name__}:{task}", request, 600.0, ENVIRONMENT)
+    environment = {**ENVIRONMENT, **code_environment()}
+    outcome = run_task(f"{__name__}:{task}", request, 600.0, environment)
     assert not outcome.reason
     return outcome.answer
 
