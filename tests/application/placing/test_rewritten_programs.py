@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import training_programs as programs
-from long_tests import long_test
+from long_tests import sometimes
 from rewritings_by_hand import recompute_cheap_ops
 from simulation.simulated_runs import require_simulation
 
@@ -85,13 +85,12 @@ KERAS = {
 }
 
 
-PROGRAMS = [("cnn", False), ("transformer", False), ("cnn", True)]
+PROGRAMS = [("cnn", False), ("cnn", True)]
+LONG = [("transformer", False), ("transformer", True)]
 """Keras programs, with TensorFlow's graph optimiser off and on."""
 
 
-@pytest.fixture(
-    scope="module", params=[*PROGRAMS, pytest.param(("transformer", True), marks=long_test)]
-)
+@pytest.fixture(scope="module", params=sometimes(zip(PROGRAMS + LONG), [*zip(PROGRAMS)]))
 def trained(request):
     """(build, data, batch size, plan, optimised) of one Keras program."""
     name, optimised = request.param

@@ -66,9 +66,10 @@ def unoptimised():
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
-ALWAYS = {("recurrent",), ("mixed_float16",), ("accumulated",), ("averaged",), ("shared",)}
-"""What is special about a step; the convolutions are in three of them, and tests of strategies
-train the transformer.  Those two with PLACER_LONG_TESTS."""
+ALWAYS = {("recurrent",), ("mixed_float16",), ("accumulated",), ("shared",)}
+"""What is special about a step; the convolutions are in two of them, tests of strategies train the
+transformer, and averages are updated in a conditional as what is accumulated is.  Those three with
+PLACER_LONG_TESTS."""
 
 
 @pytest.fixture(scope="module", params=sometimes(zip(KERAS), ALWAYS))

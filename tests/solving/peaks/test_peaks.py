@@ -131,11 +131,11 @@ def test_what_is_held_is_kept_up_to_date(seed: int) -> None:
 
 @pytest.mark.slow
 def test_where_something_fits_it_is_found() -> None:
-    """On thirty small steps: where the predicted peaks of some placement keep the caps, the search
-    finds such a placement nineteen times in twenty, mostly the one that sends least; what it takes
+    """On twelve small steps: where the predicted peaks of some placement keep the caps, the search
+    finds such a placement, mostly the one that sends least; what it takes
     to fit does fit."""
     found = possible = least = 0
-    for seed in range(30):
+    for seed in range(12):
         graph, costs, problem = random_step(random.Random(seed))
         find_peaks = StepPeaks(graph, costs, problem)
 
@@ -161,8 +161,8 @@ def test_where_something_fits_it_is_found() -> None:
         possible += bool(values)
         found += bool(values) and fits(device_of)
         least += bool(values) and search.best.value == min(values)
-    assert possible > 20
-    assert found >= 0.95 * possible
+    assert possible > 8
+    assert found == possible
     assert least >= 0.8 * possible
 
 
