@@ -9,7 +9,7 @@ the budget, summed over all moments.
     c (8 MB) ---------'         a b c d: c moved to after a's last reader
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -36,13 +36,14 @@ def descend(
     successors: Sequence[Sequence[int]],
     order: Sequence[int],
     budgets: Mapping[str, int],
+    is_late: Callable[[], bool] = lambda: False,
 ) -> tuple[int, ...]:
     """``order`` (ops by number) with less over ``budgets`` (bytes by device, without what is
-    resident); as it is where nothing is over, or nothing helps.
+    resident); as it is where nothing is over, nothing helps, or it ``is_late``.
 
     ``successors`` has the ops that wait for each op.
     """
-    return _Descent(step, successors, order, budgets).run()
+    return _Descent(step, successors, order, budgets, is_late).run()
 
 
 class _Descent:
@@ -52,8 +53,9 @@ class _Descent:
         successors: Sequence[Sequence[int]],
         order: Sequence[int],
         budgets: Mapping[str, int],
+        is_late: Callable[[], bool],
     ) -> None:
-        self.step, self.budgets = step, budgets
+        self.step, self.budgets, self.is_late = step, budgets, is_late
         self.before: list[list[int]] = [[] for _ in order]
         for op, after in enumerate(successors[: len(order)]):
             for other in after:
@@ -94,7 +96,7 @@ class _Descent:
         in_use = self._in_use(self.order)
         for device, moment in self._fullest(in_use):
             for order in self._moves(device, moment):
-                if self.left < 0:
+                if self.left < 0 or self.is_late():
                     return False
                 if order == self.order:
                     continue

@@ -68,6 +68,8 @@ def _relieve(trials: StepTrials, bases: Sequence[Base]) -> None:
     means = trials.request.means
     if ORDER in means and any(_hold_order(trials, base) for base in bases):
         return
+    if trials.is_late():
+        return
     base = min(bases, key=trials.low_peak)
     if SWAP in means:
         fit_by_swaps(trials, base)
@@ -79,6 +81,8 @@ def _relieve(trials: StepTrials, bases: Sequence[Base]) -> None:
 
 def _hold_order(trials: StepTrials, base: Base) -> bool:
     """Whether the order of ``base`` alone is enough."""
+    if trials.is_late():
+        return False
     along = base.peaks()
     over = sum(max(along[name] - cap, 0) for name, cap in trials.caps.items())
     known = sum(trials.best.over_bytes.values())
@@ -115,6 +119,8 @@ def _bases(trials: StepTrials) -> Iterator[Base]:
         step = trials.step(graph, rewriting)
         order = trials.descend(graph, step, trials.low_order(graph, step), trials.room(step))
         yield Base(rewriting=rewriting, graph=graph, step=step, order=order)
+        if trials.is_late():
+            return
 
 
 _LOG = logging.getLogger(__name__)
@@ -124,8 +130,8 @@ def fit_by_swaps(trials: StepTrials, base: Base) -> None:
     """Lowers the budgets until what waits on the host meanwhile lets the step fit."""
     budgets: Mapping[str, int] = trials.full(base)
     reductions, known = trials.reductions(base, base.order, budgets), None
-    for number in range(trials.schedule.most_budgets):
-        if number and trials.is_late():
+    for _ in range(trials.schedule.most_budgets):
+        if trials.is_late():
             return
         planned = _plan_swaps(trials, base, reductions, budgets)
         if planned is None or planned == known:
@@ -225,8 +231,8 @@ class _Recomputation:
         tries = [found, reductions(self.trials.low_order(self.base.graph, self.base.step, nodes))]
         schedule = self.trials.schedule
         timed = self.trials.request.seconds > 0
-        for number in range(schedule.most_budgets if timed else schedule.untimed_budgets):
-            if number and self.trials.is_late():
+        for _ in range(schedule.most_budgets if timed else schedule.untimed_budgets):
+            if self.trials.is_late():
                 break
             attempts = [self._plan(tries[0], budgets)]
             for some in tries[1:] if not self.trials.is_late() else ():

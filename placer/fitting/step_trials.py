@@ -127,10 +127,12 @@ class StepTrials:
             found = self.judge(rewriting, edges)
             self.keep(found)
             best = found if best is None or found.rank < best.rank else best
-            if best.fits:
+            if best.fits or self.is_late():
                 break
         assert best is not None
         for floor in self.schedule.floors if best.fits and not self.accelerated else ():
+            if self.is_late():
+                break
             floors = {name: floor * cap for name, cap in self.caps.items()}
             found = self.judge(rewriting, along(step, order, floors, share))
             if self.keep(found):
@@ -185,7 +187,7 @@ class StepTrials:
         self, graph: OpGraph, step: StepMemory, order: Sequence[int], budgets: Mapping[str, int]
     ) -> tuple[int, ...]:
         """The ``order`` with less over ``budgets``."""
-        return descend(step, self._successors(graph), order, budgets)
+        return descend(step, self._successors(graph), order, budgets, self.is_late)
 
     def _successors(self, graph: OpGraph) -> list[list[int]]:
         """The ops that wait for each op."""

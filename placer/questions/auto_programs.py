@@ -31,6 +31,9 @@ from placer.strategies.requests import (
     with_all_threads,
 )
 
+FIT_SEARCHES = 3
+"""Making a step fit, which takes several predictions, has the time of so many searches."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
@@ -76,7 +79,8 @@ class AutoProgram:
     ``source`` is what :func:`placer.place` takes, or a flat program, of which ``function`` keeps
     the variables.  ``inexact`` are variables that parts of a batch
     would give other values than the whole; ``note`` is what a reader should know of the parts,
-    ``shape_advice`` what to do about unknown shapes.
+    ``irreducible`` why no all-reduce joins the gradients, ``shape_advice`` what to do about
+    unknown shapes.
     """
 
     source: Any
@@ -87,17 +91,13 @@ class AutoProgram:
     task: str = "inference"
     inexact: tuple[str, ...] = ()
     note: str = ""
+    irreducible: str = ""
     shape_advice: str = ""
     workloads: dict[int | None, Workload] = field(default_factory=dict)
 
     @property
     def undivided(self) -> str:
         """Why parts of a batch would not give what the whole gives; "" where nothing is known."""
-        return ""
-
-    @property
-    def irreducible(self) -> str:
-        """Why no all-reduce joins the gradients; "" where nothing is known."""
         return ""
 
     @property
@@ -160,11 +160,16 @@ class AutoProgram:
 
         Raises :class:`NoSolutionError` if it does not.
         """
-        wanted = replace(self.wanted, fit="auto")
+        seconds = FIT_SEARCHES * self.wanted.time_limit
+        wanted = replace(self.wanted, fit="auto", time_limit=seconds)
         workload = replace(self.whole(), cluster=cluster, wanted=wanted)
-        plan = fitted_plan(fit_workload(workload))
+        fitted = fit_workload(workload)
+        plan = fitted_plan(fitted)
         if plan is None:
-            raise NoSolutionError("does not fit whatever is released, computed again or swapped")
+            found = ", as far as found in time" if fitted and fitted.step.is_cut else ""
+            raise NoSolutionError(
+                f"does not fit whatever is released, computed again or swapped{found}"
+            )
         return self._built(plan, workload)
 
     def divided(
@@ -197,17 +202,12 @@ class TrainingProgram(AutoProgram):
         """Why parts of a batch would train another model than the whole; "" if they do not."""
         return self._decided[0]
 
-    @property
-    def irreducible(self) -> str:
-        """Why no all-reduce joins the gradients; "" if one does."""
-        return self._decided[2]
-
     @cached_property
-    def _decided(self) -> tuple[str, bool, str]:
+    def _decided(self) -> tuple[str, bool]:
         from placer.extraction.reading.keras_two import is_keras_two
 
         if is_keras_two(self.model):
-            return "the batch of a Keras 2 model is not divided (Keras 3 models can be)", False, ""
+            return "the batch of a Keras 2 model is not divided (Keras 3 models can be)", False
         from placer.application.running.generated_inputs import batch_like
         from placer.strategies.same_training import decide_division
 
@@ -230,7 +230,7 @@ class TrainingProgram(AutoProgram):
         from placer.strategies.keras_replicas import divided_train_step
 
         division = training_division(asked, cluster, speeds)
-        is_proved = self._decided[:2] == ("", True)
+        is_proved = self._decided == ("", True)
         division = replace(division, is_exact=not self.inexact, is_proved=is_proved)
         method = divided_train_step(self.model, division)
         function = trace_step(self.model, self.specs, "train_step", method, values=False)
@@ -278,9 +278,11 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
         function = trace_step(source, specs, "predict_step")
         program = load_program(function, fingerprinted=False)
         return AutoProgram(source=program, function=function, **common)
-    from placer.strategies.keras_steps import draws_numbers, written_state
+    from placer.strategies.keras_steps import draws_numbers, with_gradients, written_state
 
-    function = trace_step(source, specs, "train_step", values=False)
+    function, irreducible = with_gradients(
+        source, lambda: trace_step(source, specs, "train_step", values=False)
+    )
     program = load_program(function, fingerprinted=False)
     return TrainingProgram(
         source=program,
@@ -291,6 +293,7 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
         data=data,
         inexact=() if is_keras_two(source) else tuple(written_state(source, program)),
         note="parts draw other random numbers than the whole" if draws_numbers(program) else "",
+        irreducible=irreducible,
         **common,
     )
 

@@ -8,7 +8,7 @@ the optimizer, see one gradient and one step.  Metrics add up part by part in th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any
@@ -19,6 +19,7 @@ import tensorflow as tf
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.graph.tensor_names import source_of
+from placer.strategies.all_reduce import require_reducible
 from placer.strategies.gradients import Pairs
 from placer.strategies.parts import DividedStep
 
@@ -139,6 +140,27 @@ def _recorded(optimizer: Any, applied: list[Pairs]) -> Iterator[None]:
 
     with replaced(optimizer, "apply", record):
         yield
+
+
+def with_gradients(model: Any, trace: Callable[[], Any]) -> tuple[Any, str]:
+    """Returns what ``trace`` gives of a training step of ``model``, and why no all-reduce joins the
+    gradients that this applies: "" if one does."""
+    optimizer, found = model.optimizer, list[str]()
+    apply = getattr(optimizer, "apply", None)
+    if apply is None:  # an optimizer of Keras 2
+        return trace(), ""
+
+    def told(grads: Any, trainable_variables: Any = None) -> Any:
+        variables = optimizer._trainable_variables
+        variables = variables if trainable_variables is None else trainable_variables
+        try:
+            require_reducible(list(zip(variables, grads, strict=False)))
+        except UsageError as error:
+            found.append(str(error))
+        return apply(grads, trainable_variables)
+
+    with replaced(optimizer, "apply", told):
+        return trace(), "".join(found[:1])
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import batch_specs, trace_step
 from placer.extraction.shapes.binding import capture_states
 from placer.graph.program_source import Bindings
-from placer.strategies.all_reduce import require_reducible
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import average_gradients
 from placer.strategies.keras_steps import SEED, KerasStep, replaced
@@ -37,7 +36,7 @@ def check_parts(model: Any, data: Any, parts: int, *, is_exact: bool = True) -> 
     """Raises :class:`UsageError` unless ``model`` is shown to train the same on the batch ``data``
     in so many parts; without ``is_exact`` batch normalisation may have statistics of its own."""
     size = int(count_examples(tuple(tf.nest.flatten(data, expand_composites=False))))
-    reason, *_ = decide_division(
+    reason, _ = decide_division(
         model, batch_specs(data), size, parts, lambda: data, is_exact=is_exact
     )
     if reason:
@@ -56,41 +55,35 @@ def decide_division(
     *,
     bindings: Bindings | None = None,
     is_exact: bool = True,
-) -> tuple[str, bool, str]:
-    """Why a batch of so many ``examples`` may not be divided into ``parts``, "" if it may; whether
-    the graph alone says so; and why no all-reduce joins the gradients, "" if one does.
+) -> tuple[str, bool]:
+    """Why a batch of so many ``examples`` may not be divided into ``parts``, "" if it may, and
+    whether the graph alone says so.
 
     ``batch`` gives one like ``specs``, for what the graph does not decide; ``bindings`` are the
     sizes of other open dimensions.  Without ``is_exact`` statistics of batch normalisation are
     taken to be given.
     """
-    irreducible: list[str] = []
     with ExitStack() as stack:
         if not is_exact:
             stack.enter_context(_given_statistics(model))
         try:
-            _require_mean(model, specs, examples, parts, bindings, irreducible)
+            _require_mean(model, specs, examples, parts, bindings)
         except (Undecided, ShapeError) as reason:
             told = _why_parts_differ(model, batch, parts)
             shown = f"its loss is not shown to be a mean over the examples ({reason})"
-            return (f"{shown}: {told}" if told else ""), False, "".join(irreducible[:1])
+            return (f"{shown}: {told}" if told else ""), False
         except MixesExamples as reason:
-            return f"its loss is not a mean over the examples: {reason}", True, ""
+            return f"its loss is not a mean over the examples: {reason}", True
         except PlacerError as error:
-            return str(error), False, ""
-    return "", True, "".join(irreducible[:1])
+            return str(error), False
+    return "", True
 
 
 def _require_mean(
-    model: Any,
-    specs: Any,
-    examples: int,
-    parts: int,
-    bindings: Bindings | None,
-    irreducible: list[str],
+    model: Any, specs: Any, examples: int, parts: int, bindings: Bindings | None
 ) -> None:
     """Raises as :func:`~placer.extraction.divisibility.divisibility.require_mean_loss` for the
-    loss whose gradients ``model`` applies; adds to ``irreducible`` why no all-reduce joins them."""
+    loss whose gradients ``model`` applies."""
     step = KerasStep(model)
 
     def losses(data: Any) -> list[Any]:
@@ -99,10 +92,6 @@ def _require_mean(
                 _, _, pairs = step.backward((data,))
             if len(recorded) == 1:
                 break  # else gradients may be what the loss is made of
-        try:
-            require_reducible(pairs)
-        except UsageError as error:
-            irreducible.append(str(error))
         wanted = {id(gradient) for _, gradient in pairs if gradient is not None}
         found = [(target, ids & wanted) for target, ids in recorded if ids & wanted]
         if wanted - set().union(*(ids for _, ids in found)):

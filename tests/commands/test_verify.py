@@ -145,7 +145,10 @@ def test_apply_clears_and_rehearses(application, capsys):
     """--clear needs no plan; --rehearse and --fallback reach the application."""
     assert main(["apply", "model", "--clear", "-o", "bare"]) == 0
     assert application.calls == [
-        (("model", "bare"), {"force": False, "allow_unsafe": False, "follow_links": False})
+        (
+            ("model", "bare"),
+            {"force": False, "drop_unused": False, "allow_unsafe": False, "follow_links": False},
+        )
     ]
     assert "Program without devices written to bare" in capsys.readouterr().out
     argv = "apply model plan.json -o placed --rehearse --fallback strict"

@@ -20,8 +20,8 @@ from placer.errors import UsageError
 from placer.extraction.reading.training_steps import batch_specs, trace_step
 from placer.graph.tensor_names import source_of
 from placer.strategies.keras_replicas import divided_train_step
+from placer.strategies.keras_steps import with_gradients
 from placer.strategies.requests import TrainingDivision, read_strategy
-from placer.strategies.same_training import decide_division
 
 layers = keras.layers
 TWO = (("GPU:0",), ("GPU:1",))
@@ -188,7 +188,8 @@ def test_a_failure_in_one_replica_ends_the_step():
 def test_sparse_gradients_are_refused():
     """With what to use instead, before any replica is built too; so is the strategy for a file."""
     model, x, y = fresh(keras_models.embedded)
-    assert "is sparse" in decide_division(model, batch_specs((x, y)), len(x), 2, lambda: (x, y))[2]
+    _, told = with_gradients(model, lambda: trace_step(model, batch_specs((x, y)), "train_step"))
+    assert "is sparse" in told
     method = divided_train_step(model, EVEN)
     with pytest.raises(UsageError, match=r"is sparse.*use replicas"):
         trace_step(model, batch_specs((x, y)), "train_step", method)
