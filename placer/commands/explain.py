@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.questions.explanation import explain
 
     plan = Plan.load(arguments.plan)
-    if not plan.fits:
+    if not plan.fits and not (arguments.op and plan.placement):
         _explain_conflict(plan, arguments)
         return
     changes = options.plan_changes(arguments)

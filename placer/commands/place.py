@@ -104,7 +104,7 @@ def require_placement(plan: Plan) -> None:
         over = [row.message for row in plan.warnings if row.code == "peak_over_cap"]
         raise NoSolutionError(
             f"no placement within the memory limits was found, and none is proven impossible: in "
-            f"the best one {'; '.join(over)}. The result lists limits that would be enough"
+            f"the best one {'; '.join(over)}. Limits of what it requires would be enough"
         )
     if not plan.placement and (method := plan.request.get("solver")):
         raise NoSolutionError(

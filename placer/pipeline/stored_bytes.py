@@ -9,7 +9,15 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.program_source import Warning_
 from placer.graph.stored_variables import StoredVariable, StoredVariables, sum_bytes
-from placer.plan.loading_facts import NOT_AS_PLANNED, PLACED, PLAIN, POLICY, SESSION, LoadingFacts
+from placer.plan.loading_facts import (
+    NOT_AS_PLANNED,
+    OVERFILLED,
+    PLACED,
+    PLAIN,
+    POLICY,
+    SESSION,
+    LoadingFacts,
+)
 from placer.prediction.memory.allocator import rounded_bytes
 
 
@@ -127,13 +135,14 @@ def loading_warnings(
     size = facts.devices[PLAIN].get(default, 0)
     used = (v for v in stored.variables if v.handle and not v.by_node and not v.host_only)
     is_elsewhere = any(placement.get(v.handle) != default for v in used)
-    if is_elsewhere or size > max(cluster.caps[default], facts.devices[PLACED].get(default, 0)):
+    is_over = size > max(cluster.caps[default], facts.devices[PLACED].get(default, 0))
+    if is_elsewhere or is_over:
+        how = "which is more than its limit" if is_over else "whatever the plan says"
         message = (
             f"plain tf.saved_model.load puts {format_bytes(size)} of variables on {default}, "
-            f"whatever the plan says; placer.load_placed, sessions and TensorFlow Serving load it "
-            f"as planned"
+            f"{how}; placer.load_placed, sessions and TensorFlow Serving load it as planned"
         )
-        found.append((NOT_AS_PLANNED, message, ()))
+        found.append((OVERFILLED if is_over else NOT_AS_PLANNED, message, ()))
     for name, size in facts.signatures.items():
         message = (
             f"signature {name!r} uses {format_bytes(size)} of variables that the plan has on the "

@@ -10,8 +10,9 @@ PLAIN, POLICY, SESSION, PLACED = "tf.saved_model.load", "save_variable_devices",
 (and TensorFlow Serving), and ``placer.load_placed``."""
 
 
-NOT_AS_PLANNED = "loader_ignores_plan"
-"""The code of a plan that TensorFlow's own loader keeps only if it is asked to."""
+NOT_AS_PLANNED, OVERFILLED = "loader_ignores_plan", "loader_overfills"
+"""The codes of a plan that TensorFlow's own loader keeps only if it is asked to; and which else has
+more on a device than that can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

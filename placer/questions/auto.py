@@ -211,7 +211,10 @@ class Choice:
         several = used.intersection(self.ways.cluster.workers)
         if not several:
             return f"everything on {', '.join(sorted(used))}"
-        return "ops on several devices" if len(several) > 1 else f"ops on {', '.join(sorted(used))}"
+        moved = "several devices" if len(several) > 1 else ", ".join(sorted(several))
+        rows = [row for row in built.plan.devices if row.spilled_bytes]
+        away = (f", {format_bytes(row.spilled_bytes)} offloaded to {row.name}" for row in rows)
+        return f"ops on {moved}{''.join(away)}"
 
     def is_as_good_as(self, seconds: float, other: float) -> bool:
         """Whether a step of so many ``seconds`` is as good as the ``other``, as far as is known.

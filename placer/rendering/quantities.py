@@ -7,7 +7,7 @@ from typing import Any
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, rounded, three_digits
 from cost_models.byte_sizes import format_seconds as format_seconds
 
-_CALLS = re.compile(r"^((Stateful)?PartitionedCall(_\d+)?/)+")
+_CALLS = re.compile(r"(?<![\w/])((Stateful)?PartitionedCall(_\d+)?/)+")
 
 
 def format_flops(flops: float | None) -> str:
@@ -60,10 +60,10 @@ def format_shape(shape: Sequence[int | None] | None) -> str:
     return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
-def drop_calls(name: str) -> str:
-    """An op name without the call nodes at its front, which every exported model has:
+def drop_calls(text: str) -> str:
+    """Op names without the call nodes at their front, which every exported model has:
     ``"…/conv1/Conv2D"`` for ``"StatefulPartitionedCall/conv1/Conv2D"``."""
-    return _CALLS.sub("…/", name)
+    return _CALLS.sub("…/", text)
 
 
 def format_cap(cap_bytes: int | None) -> str:

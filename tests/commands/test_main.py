@@ -293,10 +293,10 @@ def test_an_infeasible_plan_is_written_all_the_same(pipeline, tmp_path, capsys, 
     assert main(["place", "model", "--devices", "2xT4", "-o", str(path)]) == 5
     assert Plan.load(path).conflict == infeasible_plan().conflict
     out, told = capsys.readouterr()
-    assert "GPU:0 (limit 100 MiB) must hold 120 MiB: --pin 'a*=GPU:0' (2 ops, 70.0 MiB)" in out
+    assert "must hold at least 120 MiB: --pin 'a*=GPU:0' (2 ops, 70.0 MiB)" in out
     assert "--max-memory GPU:0=120MiB" in out
     assert told.startswith("placer: no placement fits")
-    assert "GPU:0 (limit 100 MiB) must hold 120 MiB" in told
+    assert "GPU:0 (limit 100 MiB) must hold at least 120 MiB" in told
 
 
 def test_the_output_of_place_is_the_plan(pipeline, tmp_path, capsys):

@@ -95,7 +95,7 @@ def test_infeasible_and_unsolved_have_their_exit_codes(tmp_path: Path) -> None:
     path.write_text(to_json(replace(two_pairs(), capacity_bytes=(1, 1))))
     done = solve(str(path))
     assert done.returncode == 5
-    assert "GPU:0 and CPU:0 (limit 1 B each) must hold 4 B" in done.stdout
+    assert "GPU:0 and CPU:0 (limit 1 B each) must hold at least 4 B" in done.stdout
     assert solve(str(path), "--solver", "m-etf").returncode == 6
     assert solve(str(tmp_path / "absent.json")).returncode == 2
     assert solve(str(path), "--solver", "absent").returncode == 2

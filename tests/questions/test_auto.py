@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 from long_tests import sometimes
+from split_tables import export_training
 
 import placer
 from placer.__main__ import main
@@ -59,6 +60,15 @@ def test_what_fits_one_device_is_left_as_it_is(saved_model):
             told = f"{less}one process per accelerator: {rate:,.0f} samples/s in total (2.00 times "
             assert found.advice[1].startswith(told)
         assert len(found.advice) == int(devices[0])
+
+
+@pytest.mark.slow
+def test_a_training_step_from_a_file_is_called_one(tmp_path):
+    """By what it computes: a file does not say that it trains."""
+    export_training(tmp_path / "step.meta", "sgd")
+    found = placer.auto(tmp_path / "step.meta", "1xGPU:8MiB", batch_size=8, **WORK)
+    assert found.task == "training"
+    assert "MetaGraphDef: training, batches of 8, for throughput" in found.summary(width=120)
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ from placer.extraction.process.local_models import local_model
 from placer.extraction.reading.checkpoint_index import DAMAGED
 from placer.extraction.reading.loading import load_program
 from placer.files import check_outside, replaced
-from placer.plan.loading_facts import NOT_AS_PLANNED
+from placer.plan.loading_facts import NOT_AS_PLANNED, OVERFILLED
 from placer.plan.plan import Plan, require_plan
 
 _LOG = logging.getLogger(__name__)
@@ -135,7 +135,8 @@ def _apply(
             translate=stand_in,
             drops_unused=how.drop_unused,
         )
-        told = [row.message for row in plan.warnings if row.code == NOT_AS_PLANNED]
+        codes = (NOT_AS_PLANNED, OVERFILLED)
+        told = [row.message for row in plan.warnings if row.code in codes]
         for message in [*(message for _, message, _ in warnings), *told]:
             _LOG.warning(message)
         return Path(out)

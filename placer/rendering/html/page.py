@@ -30,6 +30,7 @@ from placer.rendering.json_text import to_json
 from placer.rendering.text import conflict_text
 from placer.rendering.text.answers import idle_note, plan_answer, report_answer
 from placer.rendering.text.auto_text import verdict
+from placer.rendering.text.plan_text import NOTES
 
 _FOLDER = Path(__file__).parent
 _SCRIPTS = (
@@ -132,6 +133,7 @@ def _render(
         idle=idle,
         model=document.get("model") or (plan or {})["model"],
         step=step,
+        notes=NOTES,
         op_counts=_op_counts(plan, step),
         ample_bytes=AMPLE_BYTES,
         data=json_in_script(data),

@@ -11,7 +11,7 @@ _STATUS_WORDS = {
     "OPTIMAL": "proven best",
     "FEASIBLE": "found, not proven best",
     "INFEASIBLE": "proven impossible: nothing fits these limits and pins",
-    "UNKNOWN": "none found in time, and none proven impossible",
+    "UNKNOWN": "none found that fits, and none proven impossible",
 }
 
 

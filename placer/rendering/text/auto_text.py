@@ -9,7 +9,7 @@ from rich.text import Text
 
 from placer.questions.auto_result import AutoResult, AutoRow
 from placer.questions.auto_ways import AS_IT_IS
-from placer.rendering.quantities import format_seconds, share_of_cap
+from placer.rendering.quantities import drop_calls, format_seconds, share_of_cap
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, answer_line, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS, warning_blocks
@@ -53,6 +53,8 @@ def verdict(found: AutoResult) -> str:
         xla = "; without XLA: compile(jit_compile=False)" if found.name else ""
         return f"It fits as it is: change nothing ({figures}{xla})."
     gain = "" if found.gain is None else f", {found.gain:.2f} times as fast as the next that fits"
+    if found.gain is not None and found.gain < 1:
+        gain = ", within the margin of the fastest that fits"
     return f"Chosen: {row.name}, {row.changes} ({figures}{gain})."
 
 
@@ -70,6 +72,6 @@ def _told(row: AutoRow, found: AutoResult) -> Text:
             if name in found.caps and (share := share_of_cap(need, found.caps[name])) != "-"
         ]
         told = [_speed(row), ", ".join(shares)]
-    reason = "chosen" if row.name == found.chosen else row.note
+    reason = "chosen" if row.name == found.chosen else drop_calls(row.note)
     own = ["without XLA"] if row.name == AS_IT_IS and found.name else []
     return Text("; ".join(filter(None, [*told, *own, reason])))

@@ -47,7 +47,7 @@ def conflict_reason(conflict: Conflict) -> str:
     """The conflict in half a sentence."""
     names, (needed, usable) = _joined(conflict.devices or ()), _sizes(conflict)
     reasons = {
-        OVERFULL: f"{names} must hold {needed} and can hold {usable}",
+        OVERFULL: f"{names} must hold at least {needed} and can hold {usable}",
         UNDIVIDABLE: f"{names} have room for {needed}, but no division of the ops fits",
         TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device, and none that it may use "
         f"has more than {usable}",
@@ -77,11 +77,13 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
     """Returns the requests that cannot be kept together, in words; the rows as they are where no
     reason is known."""
     devices, (needed, usable) = _devices(conflict), _sizes(conflict)
-    held, pinned = _joined(_parts(conflict)), _because(_pins(conflict))
-    because = _because([*_pins(conflict), *_groups(conflict)])
-    held = f": {held}" if held else ""
+    held, pinned = _joined(_parts(conflict)), _because(_pins(conflict.pins))
+    given = _joined([*_pins(row for row in conflict.pins if row.op_count is None)])
+    given = f" with {given}" if given else ""
+    because = _because([*_pins(conflict.pins), *_groups(conflict)])
+    held = f"{given}: {held}" if held else given
     sentences = {
-        OVERFULL: f"{devices} must hold {needed}{held}.",
+        OVERFULL: f"{devices} must hold at least {needed}{held}.",
         UNDIVIDABLE: f"{devices} have room for {needed}, but no division of the ops fits{held}.",
         TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device"
         f"{_because(_groups(conflict))}, and {devices} "
@@ -108,7 +110,8 @@ def _devices(conflict: Conflict) -> str:
 
 def _parts(conflict: Conflict) -> list[str]:
     """Returns the amounts that have to be held, by who says so."""
-    parts = [*_pins(conflict), *_groups(conflict)]
+    sized = (row for row in conflict.pins if row.op_count is not None)
+    parts = [*_pins(sized), *_groups(conflict)]
     if other := conflict.other_bytes:
         what = "other ops that have no other device" if parts else "ops that have no other device"
         parts.append(f"{what} ({format_bytes(other)})")
@@ -120,8 +123,8 @@ def _because(requests: Iterable[str]) -> str:
     return f" because of {held}" if held else ""
 
 
-def _pins(conflict: Conflict) -> Iterator[str]:
-    for row in conflict.pins:
+def _pins(rows: Iterable[OpsInConflict]) -> Iterator[str]:
+    for row in rows:
         yield printable(row.request or "a request") + ("" if row.op_count is None else _size(row))
 
 

@@ -1,6 +1,7 @@
 """Blocks of text for a terminal: titles, lists of facts, tables that fit the width."""
 
 import io
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from rich.box import HORIZONTALS
@@ -80,9 +81,9 @@ class Rows:
 
     The first column is shortened in its middle, and columns are left out from the right where
     that is not enough, or makes two names one; if one name is too long, all lose their call nodes,
-    so that they can be compared.  With a ``limit`` that many rows are shown, and the rest counted.
-    ``marked`` cells (row, column) are the best of their column, those that are ``over`` a limit are
-    red.
+    so that they can be compared, but those that would then be alike.  With a ``limit`` that many
+    rows are shown, and the rest counted.  ``marked`` cells (row, column) are the best of their
+    column, those that are ``over`` a limit are red.
     """
 
     def __init__(
@@ -107,10 +108,9 @@ class Rows:
         grid = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
         for header, is_number in zip(self.headers[:count], self.are_numbers, strict=False):
             grid.add_column(header, justify="right" if is_number else "left", no_wrap=True)
-        crowded = any(len(row[0]) > name_width for row in self.rows)
+        names = self._shown_names(name_width)
         for number, row in enumerate(self.rows):
-            name = shorten(drop_calls(row[0]) if crowded else row[0], name_width)
-            cells = (name, *row[1:count])
+            cells = (names[row[0]], *row[1:count])
             grid.add_row(*(self._cell(number, index, cell) for index, cell in enumerate(cells)))
         hidden = [header for header in self.headers[count:] if header]
         left_out = f"(hidden: {', '.join(hidden)}; a wider terminal shows all)" if hidden else ""
@@ -136,8 +136,19 @@ class Rows:
 
     def _names_differ(self, width: int) -> bool:
         """Whether names that are not alike are not alike in so many columns either."""
-        names = {row[0] for row in self.rows}
-        return len({shorten(drop_calls(name), width) for name in names}) == len(names)
+        names = self._shown_names(width)
+        return len({*names.values()}) == len(names)
+
+    def _shown_names(self, width: int) -> dict[str, str]:
+        """The names as the first column has them."""
+        if all(len(row[0]) <= width for row in self.rows):
+            return {row[0]: row[0] for row in self.rows}
+        names = {row[0]: drop_calls(row[0]) for row in self.rows}
+        alike = Counter(names.values())
+        return {
+            name: name if alike[short] > 1 and len(name) <= width else shorten(short, width)
+            for name, short in names.items()
+        }
 
 
 def answer_line(sentence: str) -> Text:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes
 from placer.graph.rewriting import Rewriting
+from placer.plan.loading_facts import NOT_AS_PLANNED
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.plan.rows import GateVerdict, PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
@@ -63,9 +64,9 @@ _REQUIRED = (
     "with padding and fragmentation. Peak: most bytes of tensors live at once"
 )
 
-NOTES = ("assumed_host", "whole_instead")
-"""Warnings that every plan has for devices of another machine, or for a strategy that is asked for:
-they are notes on the table."""
+NOTES = ("assumed_host", "whole_instead", NOT_AS_PLANNED)
+"""Warnings that every plan has for devices of another machine, for a strategy that is asked for, or
+for a SavedModel on several devices (``apply`` warns of it): they are notes on the table."""
 
 
 def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:

@@ -129,7 +129,7 @@ def test_pages_of_every_state_are_written():
     assert Page(from_file).data["placement"]["devices"] == ["CPU:0", "GPU:0", "GPU:1"]
     impossible = render_page(infeasible_plan())
     assert "--max-memory GPU:0=120MiB" in impossible
-    assert "GPU:0 (limit 100 MiB) must hold 120 MiB" in impossible
+    assert "GPU:0 (limit 100 MiB) must hold at least 120 MiB" in impossible
     assert "Impossible" in impossible
 
 

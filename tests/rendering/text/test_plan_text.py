@@ -12,7 +12,7 @@ from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
 from placer.plan.rows import PlanWarning
 from placer.problem.conflict import CapInConflict, Conflict
 from placer.rendering.results import render_result
-from placer.rendering.text.layout import ROWS
+from placer.rendering.text.layout import ROWS, Rows, to_text
 from placer.rendering.text.plan_text import NOTES, quality_text
 
 render_plan = partial(render_result, format_name="text", width=80)
@@ -51,8 +51,8 @@ b:0           128 B  GPU:1  CPU:0  fetch  device
 """
 
 INFEASIBLE = """\
-Does not fit on 1x GPU (proven): GPU:0 must hold 120 MiB and can hold 100 MiB.
-Would fit (tried): max_memory='GPU:0=120MiB'.
+Does not fit on 1x GPU (proven): GPU:0 must hold at least 120 MiB and can hold
+100 MiB. Would fit (tried): max_memory='GPU:0=120MiB'.
 
 models/small
 SavedModel · signature serving_default · batch 32
@@ -66,9 +66,9 @@ Device  Ops  Required    Limit  Used  Resident  Busy  Peak  Model
 GPU:0     0         -  100 MiB     -         -     -     -  GPU
 
 Why nothing fits
-  because    GPU:0 (limit 100 MiB) must hold 120 MiB: pins={'a*': 'GPU:0'} (2
-             ops, 70.0 MiB), the colocation group of w (2 ops, 40.0 MiB) and
-             other ops that have no other device (10.0 MiB).
+  because    GPU:0 (limit 100 MiB) must hold at least 120 MiB: pins={'a*':
+             'GPU:0'} (2 ops, 70.0 MiB), the colocation group of w (2 ops, 40.0
+             MiB) and other ops that have no other device (10.0 MiB).
   would fit  max_memory='GPU:0=120MiB'
 """
 
@@ -221,13 +221,22 @@ def test_columns_that_do_not_fit_are_named():
     assert "not shown" not in render_plan(small_plan(), width=80)
 
 
+def test_names_that_differ_by_their_call_nodes_keep_them():
+    """Where a longer one is cut; the others lose theirs."""
+    names = ("StatefulPartitionedCall/NoOp", "StatefulPartitionedCall_1/NoOp", "PartitionedCall/a")
+    rows = [*((name, "GPU:0") for name in names), ("long/" * 8, "GPU:0")]
+    text = to_text([Rows(("Op", "On"), rows, width=42)], width=42, colour=False)
+    assert [line.split()[0] for line in text.splitlines()[2:5]] == [*names[:2], "…/a"]
+
+
 @pytest.mark.parametrize("code", NOTES)
 def test_what_every_plan_of_its_kind_says_is_no_warning(code):
     """It is a note on the table."""
     note = PlanWarning(code=code, message="CPU:0 is taken to have enough")
-    text = render_plan(small_plan(warnings=(note,)))
-    assert "CPU:0 is taken to have enough" in text
-    assert "Warnings" not in text
+    plan = small_plan(warnings=(note,))
+    for text in (render_plan(plan), render_result(plan, "html", width=80)):
+        assert "CPU:0 is taken to have enough" in text
+        assert "Warnings" not in text.partition("<script")[0]
 
 
 def test_a_proof_is_not_doubted_for_the_clock():

@@ -95,7 +95,8 @@ def test_an_overfull_device_is_shown_with_what_fills_it() -> None:
         "--max-memory GPU:0=11B",
     ]
     assert conflict_sentences(conflict) == [
-        "GPU:0 (limit 10 B) must hold 11 B: --pin a=GPU:0 (1 op, 6 B), --pin b=GPU:0 (1 op, 3 B) "
+        "GPU:0 (limit 10 B) must hold at least 11 B: --pin a=GPU:0 (1 op, 6 B), "
+        "--pin b=GPU:0 (1 op, 3 B) "
         "and other ops that have no other device (2 B)."
     ]
 
@@ -231,4 +232,5 @@ def test_sizes_that_read_alike_are_told_to_the_byte() -> None:
     """A conflict of a few bytes does not say that 10.0 MiB are more than 10.0 MiB."""
     both = {"needed_bytes": 10_486_000, "usable_bytes": 10_485_760}
     found = Conflict(reason="overfull", devices=("GPU:0",), **both)
-    assert conflict_reason(found) == "GPU:0 must hold 10,486,000 B and can hold 10,485,760 B"
+    told = "GPU:0 must hold at least 10,486,000 B and can hold 10,485,760 B"
+    assert conflict_reason(found) == told
