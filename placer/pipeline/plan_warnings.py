@@ -18,6 +18,7 @@ from placer.graph.op_graph import OpGraph
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import split_tensor
 from placer.pipeline.fitting import FittedPlacement, fit_warnings
+from placer.pipeline.followed_hints import hints_apart
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.stored_bytes import loading_warnings
@@ -66,12 +67,6 @@ def plan_warnings(
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])
         yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)
-
-
-def hints_apart(graph: OpGraph, placement: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The pairs of ops that a hint ties and ``placement`` parts."""
-    pairs = [(group.ops[0], group.ops[1]) for group in graph.colocation_hints]
-    return tuple(pair for pair in pairs if placement[pair[0]] != placement[pair[1]])
 
 
 def hint_warnings(graph: OpGraph, placement: Mapping[str, str]) -> Iterator[Warning_]:

@@ -3,6 +3,7 @@
 import logging
 
 from placer.fitting.placed_order import edges_of_placement
+from placer.pipeline.followed_hints import follow_hints
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.prediction.orders.step_peaks import StepPeaks
@@ -22,7 +23,7 @@ def find_placement(formulation: Formulation) -> Solution:
     peaks = StepPeaks(
         formulation.graph, costs, formulation.problem, needs_on=formulation.workload.cluster
     )
-    return solve_under_peaks(
+    found = solve_under_peaks(
         formulation.problem,
         peaks,
         SolverParameters(
@@ -31,6 +32,7 @@ def find_placement(formulation: Formulation) -> Solution:
         solver=wanted.solver,
         find_lifetimes=peaks.possible_lifetimes,
     )
+    return follow_hints(formulation, found, peaks)
 
 
 def predict_solution(formulation: Formulation, solution: Solution) -> PredictedPlacement | None:

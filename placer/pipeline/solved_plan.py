@@ -13,10 +13,10 @@ from placer.fitting.fitted_step import FittedStep
 from placer.graph.rewriting import NO_REWRITING
 from placer.pipeline.costing import has_red_zones
 from placer.pipeline.fitting import FittedPlacement
+from placer.pipeline.followed_hints import hints_apart
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.plan_warnings import (
     assumed_messages,
-    hints_apart,
     plan_warnings,
     with_settings,
 )

@@ -10,8 +10,8 @@ from placer.errors import UsageError, near_names, some
 from placer.graph.op_graph import OpGraph
 from placer.graph.passes.roles import UNUSED
 from placer.graph.tensor_names import op_of
+from placer.pipeline.followed_hints import hints_apart
 from placer.pipeline.formulation import constraints_of
-from placer.pipeline.plan_warnings import hints_apart
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, require_plan
