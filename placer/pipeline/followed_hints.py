@@ -10,6 +10,7 @@ from dataclasses import replace
 from placer.graph.op_graph import OpGraph
 from placer.pipeline.formulation import Formulation
 from placer.prediction.orders.step_peaks import StepPeaks
+from placer.prediction.scoring import cost
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.solution import Solution
 
@@ -26,19 +27,18 @@ def hints_apart(graph: OpGraph, placement: Mapping[str, str]) -> tuple[tuple[str
 
 def follow_hints(formulation: Formulation, solution: Solution, peaks: StepPeaks) -> Solution:
     """``solution`` with groups moved to what hints tie them to, one by one, where that costs
-    nothing; as it is where a cap would be exceeded."""
-    from placer.solving.objectives.refining import value_of
-
+    nothing; as it is where a cap would be exceeded, or seconds are asked for: in these no move is
+    free, and to know what it costs takes long."""
     graph, problem, best = formulation.graph, formulation.problem, solution.device_of
-    if best is None or not graph.colocation_hints:
+    if best is None or not graph.colocation_hints or problem.objective != "transfer":
         return solution
     parted = hints_apart(graph, problem.placement(best))
-    value, left = value_of(problem, best), min(_MOST_TRIED, _MOST_OPS_SCORED // len(best))
+    value, left = cost(problem, best), min(_MOST_TRIED, _MOST_OPS_SCORED // len(best))
     for pair in parted:
         for trial in _together(problem, best, pair):
             still = hints_apart(graph, problem.placement(trial))
             left -= 1
-            if left >= 0 and len(still) < len(parted) and value_of(problem, trial) <= value:
+            if left >= 0 and len(still) < len(parted) and cost(problem, trial) <= value:
                 best, parted = trial, still
                 break
     caps = problem.capacity_bytes
@@ -46,7 +46,7 @@ def follow_hints(formulation: Formulation, solution: Solution, peaks: StepPeaks)
         peak.peak_bytes > cap for peak, cap in zip(peaks(best), caps, strict=True)
     ):
         return solution
-    return replace(solution, device_of=best, value=value_of(problem, best))
+    return replace(solution, device_of=best, value=cost(problem, best))
 
 
 def _together(
