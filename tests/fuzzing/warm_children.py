@@ -93,10 +93,14 @@ class Fork:
             time.sleep(0.005)
         return self.returncode
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends it a signal, if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
     def kill(self) -> None:
         """Ends it, if it still runs."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
 
 def start(

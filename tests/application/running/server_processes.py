@@ -8,6 +8,7 @@ import sys
 import time
 
 from fresh_processes import ENVIRONMENT
+from fuzzing.warm_children import start_python
 
 from placer.application.running.cluster_tasks import silent_tasks
 
@@ -43,12 +44,16 @@ class Cluster:
         self.wait()
 
     def start(self, task):
-        command = [sys.executable, "-c", SERVER, str(self.file), str(task), str(self.gpus)]
-        environment = dict(ENVIRONMENT)
-        if self.gpus:
-            del environment["CUDA_VISIBLE_DEVICES"]
+        command = ["-c", SERVER, str(self.file), str(task), str(self.gpus)]
+        if not self.gpus:
+            self.processes[task] = start_python(command)
+            return
+        environment = {k: v for k, v in ENVIRONMENT.items() if k != "CUDA_VISIBLE_DEVICES"}
         self.processes[task] = subprocess.Popen(
-            command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            [sys.executable, *command],
+            env=environment,
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
         )
 
     def wait(self):
