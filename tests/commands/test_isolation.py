@@ -33,7 +33,7 @@ OPTIONAL = {"pynvml", "sitecustomize", "usercustomize"}
 
 CAPS = ("--batch-size", "8", "--devices", "2xGPU", "--max-memory", "GPU:*=300KiB")
 LITTLE = (*CAPS, "--work-limit", "1")
-ROOMY = ("--batch-size", "8", "--devices", "2xGPU:1GiB", "--work-limit", "1")
+ROOMY = ("--batch-size", "8", "--devices", "1xGPU:1GiB", "--work-limit", "1")
 NOTHING_FITS = (*CAPS[:-1], "GPU:*=100KiB", "--offload", "never", "--time-limit", "1")
 
 COMMANDS = (
@@ -48,7 +48,7 @@ COMMANDS = (
     ("strategies MODEL", *ROOMY),
     ("auto MODEL", *LITTLE, "--batch-size", "2"),  # the fewest ways, some of which divide it
     ("explain plan.json",),
-    ("explain infeasible.json", "--time-limit", "5"),
+    ("explain infeasible.json", "--time-limit", "1"),
     ("export plan.json --to tensorboard -o logs",),
     ("diff plan.json infeasible.json",),
     ("solve problem.json",),
