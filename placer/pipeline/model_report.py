@@ -25,7 +25,7 @@ from placer.pipeline.hotspots import (
     telling_scopes,
     work_of,
 )
-from placer.pipeline.placement import place_workload
+from placer.pipeline.placement import place_workload, untried
 from placer.pipeline.plan_warnings import count_left_over, summed_bytes
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.solved_plan import parts_of
@@ -78,9 +78,7 @@ def with_placement(found: Report, workload: Workload, devices: Devices) -> Repor
         require_known_shapes(workload.extraction)
     except ShapeError as error:
         return replace(found, warnings=(*found.warnings, ("not_placed", f"not placed: {error}")))
-    plan = place_workload(workload, explains=True)
-    if plan.conflict is not None:  # a report tries no other requests
-        plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
+    plan = untried(place_workload(workload, explains=True))
     return replace(found, plan=replace(plan, request=describe_request(devices, workload.wanted)))
 
 

@@ -17,6 +17,13 @@ from placer.solving.solution import Solution, Status
 _LOG = logging.getLogger(__name__)
 
 
+def untried(plan: Plan) -> Plan:
+    """``plan`` without the changes that the search thinks would fit, where none is tried."""
+    if plan.conflict is None:
+        return plan
+    return replace(plan, conflict=replace(plan.conflict, fixes=()))
+
+
 def place_workload(
     workload: Workload, formulation: Formulation | None = None, *, explains: bool = False
 ) -> Plan:

@@ -13,7 +13,7 @@ from placer.fitting.placed_order import FREE
 from placer.graph.op_graph import Op
 from placer.graph.program_source import Bindings, ModelSource
 from placer.pipeline.formulation import Formulation, formulate
-from placer.pipeline.placement import as_loaded, place_workload
+from placer.pipeline.placement import as_loaded, place_workload, untried
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import decide_strategy, on_accelerators, prepare
 from placer.pipeline.solved_plan import plan_metrics
@@ -136,7 +136,7 @@ def compare_workload(
     ]
     others += own
     known = formulation if wanted.order == FREE else None
-    plan = place_workload(workload, known, explains=True)
+    plan = untried(place_workload(workload, known, explains=True))
     return Comparison(
         model=plan.model,
         bindings=plan.bindings,

@@ -73,10 +73,17 @@ def format_cap(cap_bytes: int | None) -> str:
 
 def share_of_cap(required_bytes: int | None, usable_bytes: int) -> str:
     """The share of what is usable that is required, ``"-"`` where nothing was placed or there is no
-    limit."""
-    if usable_bytes == AMPLE_BYTES:
+    limit; what is a little less or more than all of it does not read as all.
+
+    >>> share_of_cap(999_999, 1_000_000), share_of_cap(8, 8), share_of_cap(1_000_001, 1_000_000)
+    ('<100%', '100.0%', '>100%')
+    """
+    if usable_bytes == AMPLE_BYTES or required_bytes is None:
         return "-"
-    return known(required_bytes, lambda required: format_share(required, usable_bytes))
+    share = format_share(required_bytes, usable_bytes)
+    if share == "100.0%" and required_bytes != usable_bytes:
+        return "<100%" if required_bytes < usable_bytes else ">100%"
+    return share
 
 
 def shorten(name: str, width: int) -> str:

@@ -68,7 +68,7 @@ def test_a_training_step_from_a_file_is_called_one(tmp_path):
     export_training(tmp_path / "step.meta", "sgd")
     found = placer.auto(tmp_path / "step.meta", "1xGPU:8MiB", batch_size=8, **WORK)
     assert found.task == "training"
-    assert "MetaGraphDef: training, batches of 8, for throughput" in found.summary(width=120)
+    assert "GraphDef: training, batches of 8, for throughput" in found.summary(width=120)
 
 
 @pytest.mark.slow

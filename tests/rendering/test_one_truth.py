@@ -236,6 +236,8 @@ def test_rows_of_other_questions_are_those_of_their_plan(programs):
     compared = placer.compare(programs["infer"], **options)
     sent = compared.plan.metrics.sent_bytes
     assert f"placer sends {format_bytes(sent)} a step" in compared.summary()
+    one = placer.compare(programs["infer"], **{**options, "devices": "1xGPU:1MiB"}, offload="never")
+    assert one.plan.conflict.fixes == ()  # none is tried
     for name, devices in (("infer", "2xGPU:1MiB"), ("train", "2xGPU:3MiB")):
         chosen = placer.auto(programs[name], **{**options, "devices": devices})
         row, plan = chosen.row, chosen.plan

@@ -4,7 +4,7 @@ from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.rows import device_words
-from placer.rendering.quantities import format_share
+from placer.rendering.quantities import format_share, share_of_cap
 from placer.rendering.text.conflict_text import conflict_reason
 
 _STATUS_WORDS = {
@@ -54,7 +54,7 @@ def fullest(plan: Plan) -> str:
     if not rows:
         return ""
     required, usable, name = max(rows, key=lambda row: row[0] / row[1])
-    return f"{name} {format_share(required, usable)}"
+    return f"{name} {share_of_cap(required, usable)}"
 
 
 def report_answer(report: Report) -> str:

@@ -13,8 +13,8 @@ from placer.rendering.quantities import (
     format_count,
     format_flops,
     format_seconds,
-    format_share,
     known,
+    share_of_cap,
 )
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.input_text import open_inputs
@@ -101,7 +101,7 @@ def _bar(found: Sweep, row: SweepRow) -> str:
     need, cap = max(shares, key=lambda pair: pair[0] / max(1, pair[1]))
     eighths = round(8 * _BAR_WIDTH * min(1.0, need / max(1, cap)))
     bar = "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-    return f"{bar:<{_BAR_WIDTH}} {format_share(need, cap)}"
+    return f"{bar:<{_BAR_WIDTH}} {share_of_cap(need, cap)}"
 
 
 def _verdict(found: Sweep) -> str:

@@ -131,6 +131,7 @@ def test_pages_of_every_state_are_written():
     assert "--max-memory GPU:0=120MiB" in impossible
     assert "GPU:0 (limit 100 MiB) must hold at least 120 MiB" in impossible
     assert "Impossible" in impossible
+    assert "Would fit (tried)" in impossible
 
 
 def test_a_page_is_written_once(tmp_path):
