@@ -35,11 +35,9 @@ ALWAYS = {
     ("normalised", "equal"),
     ("transformer", "equal"),
     ("two_inputs", "unlike"),
-    ("embedded", "unlike"),
-    ("recurrent", "unlike"),
 }
-"""Every model is divided once, one is too large for its device; the other pairs with
-PLACER_LONG_TESTS."""
+"""A model too large for its device, a step of its own, a loss scale, what is not divided, replicas,
+and parts in proportion; the other pairs with PLACER_LONG_TESTS."""
 
 
 @pytest.fixture(scope="module", autouse=True)
