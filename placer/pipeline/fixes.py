@@ -73,13 +73,14 @@ def with_fixes(plan: Plan, workload: Workload, devices: Devices, deadline: float
         return plan
     _LOG.info("searching what would fit")
     until = min(deadline, clock.monotonic() + CHANGES_SECONDS)
+    smaller = list(_without_unused(workload, plan.conflict, until))
     attempt = placements_of(workload)
     trains = bool(find_roles(workload.graph).gradients)
     tables = isinstance(workload.source, str | os.PathLike) and bool(too_large(workload))
     found = placed_fixes(
         attempt, devices, workload.wanted, plan.conflict, until, trains=trains, tables=tables
     )
-    fixes = (*_without_unused(workload, plan.conflict, until), *(fix.row for fix in found))
+    fixes = (*smaller, *(fix.row for fix in found))
     return replace(plan, conflict=replace(plan.conflict, fixes=fixes))
 
 

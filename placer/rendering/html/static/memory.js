@@ -47,9 +47,9 @@ const memoryView = () => {
     seriesOf[device] = { kinds, total, peak };
     return seriesOf[device];
   };
-  const shareOf = (device) => limitOf(device) ? (planRow(device).required_bytes ?? 0) / limitOf(device) : -1;
   const peakOf = (device) => series(device).total[series(device).peak];
-  // The tightest device first: the chart begins with it, and lines are drawn along its op order.
+  const shareOf = (device) => limitOf(device) && peakOf(device) ? (planRow(device).required_bytes ?? 0) / limitOf(device) : -1;
+  // The tightest device that holds anything first: the chart begins with it, and lines are drawn along its op order.
   const byTightness = devices.map((_, d) => d).sort((a, b) => shareOf(b) - shareOf(a) || peakOf(b) - peakOf(a));
   const limited = byTightness.filter(limitOf);
   let together = false;
