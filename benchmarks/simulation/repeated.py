@@ -1,23 +1,30 @@
 """Do programs end the same way every time on simulated GPUs, with the same peak?
 
-    python benchmarks/simulation/repeated.py [--runs 100] [PROGRAM ...]
+    python benchmarks/simulation/repeated.py [--runs 100] [--keep FOLDER] [PROGRAM ...]
 
 Three small programs run that often, each time in a process of its own (a fork of one that has
 imported TensorFlow and not used it), and ten different models one after the other in one process a
-tenth as often.  A row says how many ended otherwise than well, and how far peaks lie from their
-median.
+tenth as often.  A ``PROGRAM`` may also be one of ``scripts/``.  A row says how many ended otherwise
+than well, and how far peaks lie from their median.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
+import runpy
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
+
+from run import LAST_LINES, words_of
 
 import placer
 
@@ -160,11 +167,21 @@ def ten_models() -> list[int]:
     return found
 
 
+def script(name: str) -> list[int]:
+    """The peaks of one of ``scripts/``, which must end with its last line."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        runpy.run_path(*words_of(name), run_name="__main__")
+    assert printed.getvalue().splitlines()[-1] == LAST_LINES[name]
+    return peaks()
+
+
 PROGRAMS = {program.__name__: program for program in (perceptron, session, own_loop, ten_models)}
 
 
-def run(program: Callable[[], list[int]]) -> list[int] | None:
-    """What a program returns in a process of its own; None if it does not end well."""
+def run(name: str) -> list[int] | None:
+    """The peaks of a program in a process of its own; None if it does not end well."""
+    program = PROGRAMS.get(name, partial(script, name))
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -172,7 +189,7 @@ def run(program: Callable[[], list[int]]) -> list[int] | None:
             os.write(writing, json.dumps(program()).encode())
             os._exit(0)
         except BaseException as error:
-            sys.stderr.write(f"{program.__name__}: {error}\n"[-2000:])
+            sys.stderr.write(f"{name}: {error}\n"[-2000:])
             os._exit(1)
     os.close(writing)
     deadline, status = time.monotonic() + LIMIT_SECONDS, None
@@ -186,7 +203,7 @@ def run(program: Callable[[], list[int]]) -> list[int] | None:
     printed = os.read(reading, 1 << 16)
     os.close(reading)
     if status != 0:
-        sys.stderr.write(f"{program.__name__}: status {status}\n")
+        sys.stderr.write(f"{name}: status {status}\n")
         return None
     found: list[int] = json.loads(printed)
     return found
@@ -196,6 +213,7 @@ def main() -> None:
     """Prints a row for every program; exit code 1 if one did not end well."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--keep", type=Path, help="folder of earlier runs, which count as well")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     arguments = parser.parse_args()
     print(
@@ -203,19 +221,24 @@ def main() -> None:
     )
     failed = 0
     for name in arguments.programs or PROGRAMS:
-        program = PROGRAMS[name]
-        count = max(1, arguments.runs // 10) if program is ten_models else arguments.runs
-        found = [row for row in (run(program) for _ in range(count)) if row]
-        failed += count - len(found)
+        kept = arguments.keep / f"{name}.json" if arguments.keep else None
+        rows = json.loads(kept.read_text()) if kept and kept.exists() else []
+        for _ in range(max(1, arguments.runs // 10) if name == "ten_models" else arguments.runs):
+            rows.append(run(name))
+            if kept:
+                kept.write_text(json.dumps(rows))
+        found = [row for row in rows if row]
+        failed += len(rows) - len(found)
         medians = [statistics.median(column) for column in zip(*found, strict=True)]
         off = [
-            abs(value - middle) / middle
+            (abs(value - middle) / middle, middle)
             for row in found
             for value, middle in zip(row, medians, strict=True)
             if middle
         ]
+        furthest, of = max(off, default=(0, 0))
         told = ", ".join(f"{middle / 1e6:.2f}" for middle in medians)
-        cells = (program.__name__, count, count - len(found), told, f"{max(off, default=0):.1%}")
+        cells = (name, len(rows), len(rows) - len(found), told, f"{furthest:.1%} of {of / 1e6:.2f}")
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     raise SystemExit(bool(failed))
 

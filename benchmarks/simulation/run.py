@@ -33,7 +33,10 @@ LAST_LINES = {
     "keras_model": "",
     "embeddings_on_the_host": "",
     "demo": "",
+    "keras_training": "",
 }
+NOTEBOOK = "from nbclient.cli import main; main()"
+"""Runs every cell of a notebook, in a kernel of the same interpreter."""
 LIMIT_SECONDS = 900
 HEADER = (
     "| TensorFlow | script | T4s | seconds | peak by GPU, MB | ended |\n|---|---|---|---|---|---|"
@@ -84,10 +87,13 @@ def simulate(python: str, command: list[str], devices: str, folder: Path) -> Run
     )
 
 
-def script_path(name: str) -> Path:
-    """Where a script of that name lies."""
+def words_of(name: str) -> list[str]:
+    """What an interpreter is given to run the script or notebook of that name."""
     path = HERE / "scripts" / f"{name}.py"
-    return path if path.exists() else EXAMPLES / f"{name}.py"
+    notebook = EXAMPLES / f"{name}.ipynb"
+    if notebook.exists():
+        return ["-c", NOTEBOOK, str(notebook)]
+    return [str(path if path.exists() else EXAMPLES / f"{name}.py")]
 
 
 def tensorflow_version(python: str) -> str:
@@ -110,8 +116,7 @@ def main() -> None:
         for name in arguments.scripts or LAST_LINES:
             for cards in arguments.cards.split(","):
                 with tempfile.TemporaryDirectory() as folder:
-                    command = [str(script_path(name))]
-                    found = simulate(python, command, f"{cards}xT4", Path(folder))
+                    found = simulate(python, words_of(name), f"{cards}xT4", Path(folder))
                     ended = found.ended(LAST_LINES[name])
                     if "**" in ended:
                         failed += 1
