@@ -2,8 +2,8 @@
 
     python examples/picture.py [--directory demo-output] [--output docs/images/page.png]
 
-Places the model of ``examples/demo.py`` on two GPUs whose memory is 80% of what one device would
-require, writes the page with ``placer export``, and has Chromium (Debian's package) photograph it.
+Writes the page of the plan that ``make demo`` made, with ``placer export``, and has Chromium
+(Debian's package) photograph it.
 """
 
 from __future__ import annotations
@@ -18,21 +18,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from demo import BATCH_SIZE, CAP_SHARE, build_model, placer, placer_json, step_need
+from demo import placer
 
 SIZE = (1240, 2060)
 
 
 def make_picture(directory: Path, picture: Path) -> Path:
-    """The picture, after everything it needs is written under ``directory``."""
-    directory.mkdir(parents=True, exist_ok=True)
-    model, plan, page = (directory / name for name in ("resnet50", "plan.json", "plan.html"))
-    if not model.exists():
-        build_model(model)
-    batch = ["--batch-size", str(BATCH_SIZE), "--red-zones", "off"]
-    cap = int(CAP_SHARE * step_need(placer_json("report", model, *batch)))
-    caps = ["--devices", "2xT4", "--max-memory", f"GPU:0={cap},GPU:1={cap}"]
-    placer("place", model, *batch, *caps, "-o", plan, "--force")
+    """The picture of the demo's plan, whose page is written under ``directory``."""
+    plan, page = directory / "plan.json", directory / "plan.html"
+    if not plan.exists():
+        raise SystemExit(f"there is no {plan}: run make demo first")
     placer("export", plan, "--to", "html", "-o", page, "--force")
     print(json.dumps({"page_bytes": page.stat().st_size}))
     picture.parent.mkdir(parents=True, exist_ok=True)
