@@ -58,7 +58,7 @@ _TABLE = """
                       time of a step, or the load of the busiest device (throughput) [default:
                       transfer]
 --offload auto|never  Offload ops to the CPU when they don't fit on the GPUs, or never [default:
-                      auto; never where the largest batch or the fewest micro-batches are asked for]
+                      auto]
 --pin GLOB=GPU:0 *    Pin ops to a device by name; * also matches / (repeatable)
 --pin-type GLOB=GPU:0 *  Pin ops to a device by op type, such as MatMul (repeatable)
 --keep-together GLOB *  Keep these ops on one device (repeatable)
@@ -220,17 +220,23 @@ def add_device_options(parser: argparse.ArgumentParser, default: str | None = "l
     add(group, "--max-memory", "--reserve")
 
 
-def add_search_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what is least, what a placement must respect, and how long to search."""
+def add_search_options(parser: argparse.ArgumentParser, never: str = "") -> None:
+    """Adds what is least, what a placement must respect, and how long to search; nothing is
+    offloaded by default with the options named in ``never``."""
     group = parser.add_argument_group("placement")
     add(group, "--objective")
-    add_placement_options(group, 30.0, "the search; reading and predicting come on top")
+    add_placement_options(group, 30.0, "the search; reading and predicting come on top", never)
 
 
-def add_placement_options(group: argparse._ActionsContainer, seconds: float, limited: str) -> None:
+def add_placement_options(
+    group: argparse._ActionsContainer, seconds: float, limited: str, never: str = ""
+) -> None:
     """Adds what a placement must respect, and how long to search: so many ``seconds`` of what is
-    ``limited``."""
-    add(group, "--offload", choices=("auto", "never"))
+    ``limited``; ``never`` as in :func:`add_search_options`."""
+    about = _OPTIONS["--offload"][-1].removesuffix("]") + (
+        f"; never with {never}]" if never else "]"
+    )
+    add(group, "--offload", choices=("auto", "never"), help=about)
     add_old_name(group, "--spill", "offload", choices=("auto", "never"))
     add(group, "--pin", "--pin-type", type=option_values.pin)
     add(group, "--keep-together", "--clear-devices", "--colocate-gradients", "--keep-colocation")

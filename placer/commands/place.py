@@ -25,7 +25,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "plan to -o.  If nothing fits, the plan explains why.",
     )
     options.add_device_options(parser)
-    options.add_search_options(parser)
+    options.add_search_options(parser, never="--strategy or --micro-batches")
     group = parser.add_argument_group("saving memory")
     options.add(group, "--order", "--fit", "--max-slowdown")
     options.add(group, "--split-tables", type=option_values.splits, default="never")

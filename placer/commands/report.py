@@ -20,7 +20,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "loaded.",
     )
     options.add_device_options(parser, default=None)
-    options.add_search_options(parser)
+    options.add_search_options(parser, never="--batch-size 1,2,...")
     options.add_gate_options(parser)
     options.add_output_options(
         parser, "Write the report here instead of to stdout", formats=options.PAGE_FORMATS

@@ -294,9 +294,13 @@ class _Trials:
                 factor, best = middle, plan
         given = {device.name: device.memory_limit_bytes for device in self.cluster.devices}
         caps = self._limits(least, factor)
+        if all(caps[name] == given[name] for name in least):  # an earlier search missed it
+            change = "the same limits: search again, or with a longer --time-limit"
+            return PlacedFix(kind="caps", change=change, plan=best)
         sizes = [f"{n} from {format_bytes(given[n])} to {format_bytes(caps[n])}" for n in least]
-        less = f"{low / factor:.1%} of it" if low else "less"
-        note = f"raises {', '.join(sizes)}; no placement was found with {less}"
+        tried = dict.fromkeys(format_bytes(self._limits(least, low)[name]) for name in least)
+        less = f"{' and '.join(tried)} was tried in vain" if low else "no less can fit"
+        note = f"raises {', '.join(sizes)}; {less}"
         change = f"--max-memory {self._with_caps(least, factor).max_memory}"
         return PlacedFix(kind="caps", change=change, note=note, plan=best)
 

@@ -187,7 +187,7 @@ def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator
     away = cost(problem, first) - slower_bytes(problem, first)
     message = (
         f"everything is on {cluster.host.name}: {others[0].name} would compute "
-        f"{format_seconds(slower / speed)} faster, launches aside, "
+        f"{format_seconds(slower / speed)} faster, not counting kernel launches, "
     )
     if away > slower:
         message += f"but copying its inputs would take {format_seconds(away / speed)}"

@@ -62,7 +62,8 @@ class Conflict:
     ``reason`` is ``overfull`` (what is confined to ``devices`` needs ``needed_bytes`` there, of
     which ``other_bytes`` are of ops that may go nowhere else anyway, and they can hold
     ``usable_bytes``), ``too_large`` (``ops`` must share a device, and need ``needed_bytes`` where
-    the largest of ``devices`` holds ``usable_bytes``), ``contradiction`` (``ops`` may run nowhere)
+    the largest of ``devices`` holds ``usable_bytes``: if 0, ``other_bytes`` of what no op
+    uses fill it), ``contradiction`` (``ops`` may run nowhere)
     or ``undividable`` (in sum ``needed_bytes`` would fit, but in no division).  Without a
     ``reason`` a placement is known, which breaks the caps.
     """

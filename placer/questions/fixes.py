@@ -26,11 +26,13 @@ def find_fixes(
     plan: Plan, source: Any = None, *, time_limit: float = 120.0, **changes: Any
 ) -> list[PlacedFix]:
     """The smallest changes that make the request of an infeasible ``plan`` fit: to spill, a pin
-    less, the smallest caps, larger devices, the largest batch.
+    less, the smallest caps, larger devices, the largest batch.  Nothing, if it fits.
 
     Searches until ``time_limit`` seconds are over, and gives what was found by then.  Errors as
     for :func:`placer.questions.saved_plans.reopen`.
     """
+    if plan.fits:
+        return []
     deadline = clock.monotonic() + time_limit
     workload = reopen(plan, source, **changes)
     conflict = None

@@ -259,13 +259,13 @@ def _differences(program: FlatProgram, plan: Any) -> Iterator[str]:
     trains = any(is_update_type(node.op) for node in nodes)
     planned_step = any(_names_update(name) for name in plan.placement)
     if planned_step and not trains:
-        yield "it is not a training step (it updates no variable), and the plan is of one"
+        yield "this model is not a training step (it updates no variable), the plan's is one"
     elif trains and not planned_step:
-        yield "it is a training step, and the plan is not of one"
+        yield "this model is a training step, the plan's is not one"
     # what it is fed
     keys, known = [item.key for item in program.inputs], plan.model.get("inputs")
     if known is not None and len(known) != len(keys):
-        yield f"it has {_counted(keys)}, the planned one {_counted(known)}"
+        yield f"this model has {_counted(keys)}, the plan's has {_counted(known)}"
     # what it is made of
     names = {node.name for node in nodes}
     unplanned = [node for node in nodes if node.name not in plan.placement]
@@ -273,18 +273,18 @@ def _differences(program: FlatProgram, plan: Any) -> Iterator[str]:
     if unplanned:
         first = unplanned[0]
         yield (
-            f"{len(unplanned):,} of its {len(nodes):,} ops are not in the plan, the first "
+            f"{len(unplanned):,} of this model's {len(nodes):,} ops are not in the plan, the first "
             f"{first.name} ({first.op})"
         )
     if missing:
         yield (
-            f"{len(missing):,} of the {len(plan.placement):,} planned ops are not in it, the first "
-            f"{missing[0]}"
+            f"{len(missing):,} of the plan's {len(plan.placement):,} ops are not in this model, "
+            f"the first {missing[0]}"
         )
     if not unplanned and not missing:
         yield (
-            f"its {len(nodes):,} ops have the planned names, and differ in what they read or in "
-            "attributes such as a size or a dtype"
+            f"this model's {len(nodes):,} ops have the planned names, and differ in what they "
+            "read or in attributes such as a size or a dtype"
         )
 
 

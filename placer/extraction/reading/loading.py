@@ -146,6 +146,8 @@ def _inlined(raw: RawProgram) -> tuple[InlinedGraph, dict[str, str]]:
     if raw.checks_all_ops:
         check_nodes(_left_behind(raw, inlined), definitions)
     if not inlined.graph_def.node:
+        if not raw.graph_def.node:
+            raise ModelError("the graph has no ops: there is nothing to place")
         raise ModelError(
             f"nothing is left of the {len(raw.graph_def.node):,} ops of the graph once the "
             f"functions they call are inlined, which are empty: there is nothing to place"

@@ -56,9 +56,6 @@ def conflict_reason(conflict: Conflict) -> str:
     return printable(reasons.get(conflict.reason or "", "the requests contradict each other"))
 
 
-_NO_ROOM = "can hold nothing: what lies there beside the ops that are placed takes all of it"
-
-
 def _sizes(conflict: Conflict) -> tuple[str, str]:
     """The bytes that are needed and those that are usable, to the byte where they read alike."""
     sizes = conflict.needed_bytes, conflict.usable_bytes
@@ -80,16 +77,15 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
     held, pinned = _joined(_parts(conflict)), _because(_pins(conflict.pins))
     given = _joined([*_pins(row for row in conflict.pins if row.op_count is None)])
     given = f" with {given}" if given else ""
-    because = _because([*_pins(conflict.pins), *_groups(conflict)])
     held = f"{given}: {held}" if held else given
     sentences = {
         OVERFULL: f"{devices} must hold at least {needed}{held}.",
         UNDIVIDABLE: f"{devices} have room for {needed}, but no division of the ops fits{held}.",
         TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device"
         f"{_because(_groups(conflict))}, and {devices} "
-        f"{f'can hold {usable} at most' if conflict.usable_bytes else _NO_ROOM}"
+        f"{f'can hold {usable} at most' if conflict.usable_bytes else _no_room(conflict)}"
         f"{pinned and f'; no other is allowed{pinned}'}.",
-        CONTRADICTION: f"No device may run {_named(conflict)}{because}.",
+        CONTRADICTION: f"No device may run {_named(conflict)}: {_joined(_asked(conflict))}.",
     }
     if conflict.reason not in sentences:
         return [*map(_row, conflict.caps), *map(_row, (*conflict.pins, *conflict.groups))]
@@ -134,6 +130,21 @@ def _groups(conflict: Conflict) -> Iterator[str]:
         yield (printable(row.request) if row.request else asked) + _size(row)
 
 
+def _asked(conflict: Conflict) -> list[str]:
+    """Returns what each request and colocation group asks for."""
+    pins = [
+        f"{pin} asks for {_joined(row.devices or ())}"
+        for row, pin in zip(conflict.pins, _pins(conflict.pins), strict=True)
+    ]
+    return [*pins, *(f"{group} asks for one device" for group in _groups(conflict))]
+
+
+def _no_room(conflict: Conflict) -> str:
+    """Says what fills a device before any op is placed there."""
+    taken = format_bytes(conflict.other_bytes or 0)
+    return f"can hold nothing more: variables and tables that no op uses take {taken} there"
+
+
 def _size(row: OpsInConflict) -> str:
     return f" ({format_count(row.op_count or 0, 'op')}, {format_bytes(row.bytes)})"
 
@@ -142,7 +153,7 @@ def _named(conflict: Conflict) -> str:
     """The first op and how many there are."""
     more = (conflict.op_count or 1) - 1
     return _first(conflict) + (
-        f" with {format_count(more, 'op')} that it shares a device with" if more else ""
+        f" with {format_count(more, 'op')} that must share its device" if more else ""
     )
 
 

@@ -109,7 +109,7 @@ def _allowed(found: OpExplanation) -> str:
     """The devices of its group, and the CPUs that it may be offloaded to."""
     cpus = [found.device] if found.code == "spilled" else []
     cpus += [move.device for move in found.moves if move.spills]
-    offloaded = f"; by offloading {', '.join(cpus)}" if cpus else ""
+    offloaded = f"; {', '.join(cpus)} if offloaded" if cpus else ""
     return (", ".join(found.allowed) or "none: its group contradicts itself") + offloaded
 
 

@@ -234,7 +234,8 @@ def cost_text(plan: Plan) -> str:
         found += f", whose latency counts as {format_bytes(round(metrics.messages * latency))}"
     if not metrics.slower_seconds:
         return found
-    return f"{found}; ops take {format_seconds(metrics.slower_seconds)} longer where they are"
+    longer = format_seconds(metrics.slower_seconds)
+    return f"{found}; ops take {longer} longer than on the fastest device"
 
 
 def _transfer_totals(plan: Plan) -> str:

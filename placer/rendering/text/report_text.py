@@ -199,7 +199,7 @@ def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
         return [("required", Text(required, style="bold"))]
     found = Text.assemble((required, "bold"), ", the limit that TensorFlow's allocator requires")
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
-    median = f"in the median order of the ops {format_bytes(memory.need_bytes)}: "
+    median = f"median order of the ops: {format_bytes(memory.need_bytes)} = "
     is_same = memory.need_bytes == memory.required_bytes
     made_of = ("" if is_same else median) + (", ".join(parts) or "nothing")
     rows: list[tuple[str, RenderableType]] = [("required", found), ("made of", made_of)]
@@ -278,11 +278,21 @@ def _group_line(report: Report, width: int) -> str:
     group = report.largest_group
     if group is None:
         return "no op must share a device with another"
+    verb = "must share a device" if group.op_count > 1 else "cannot be divided"
+    reasons = [_SHARED.get(reason, reason) for reason in group.reasons]
     return (
         f"{format_bytes(group.needed_bytes)}, of which {format_bytes(group.resident_bytes)} "
-        f"resident, in {format_count(group.op_count, 'op')} that cannot be divided "
-        f"({', '.join(group.reasons)}), such as {shorten(group.example, width // 2)}"
+        f"resident, in {format_count(group.op_count, 'op')} that {verb} "
+        f"({', '.join(dict.fromkeys(reasons))}), such as {shorten(group.example, width // 2)}"
     )
+
+
+_SHARED = {
+    **dict.fromkeys(("resource", "reference"), "one variable"),
+    **{kind: f"one {kind}" for kind in ("table", "queue", "stack", "iterator")},
+    "frame": "one loop",
+}
+"""What ops share by the reason why they are together, on the screen."""
 
 
 def _unmodelled_line(report: Report) -> RenderableType:

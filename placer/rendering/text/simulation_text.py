@@ -133,7 +133,7 @@ def _refusal(
         f"{format_bytes(moment.in_use_bytes)} of {format_bytes(gpu.memory.usable_bytes)} in use, "
         f"{format_seconds(moment.seconds)} after the start"
     )
-    tries = [("try", line) for line in _advice_for(record, gpu.memory.usable_bytes)]
+    tries = [("advice", line) for line in _advice_for(record, gpu.memory.usable_bytes)]
     yield Facts(f"{gpu.name} had no room", [("asked", printable(asked)), *tries])
     yield from _holders(f"What held the memory of {gpu.name} then", moment, width)
 
@@ -157,11 +157,11 @@ def _advice_for(record: GpuRecord, usable_bytes: int) -> list[str]:
     variables = sum(row.held_bytes for row in moment.held if row.op.startswith("variable "))
     if variables > _MUCH * moment.in_use_bytes:
         found.append(
-            "variables fill it (an Adam optimizer holds two more of each): an optimizer without "
-            "slots, a lower precision, or placer place over several GPUs"
+            "variables fill it (an Adam optimizer holds two more of each): try an optimizer "
+            "without slots, a lower precision, or placer place over several GPUs"
         )
     if not found or variables <= (1 - _MUCH) * moment.in_use_bytes:
-        found.append("what a step computes fills it: a smaller batch, or recomputation")
+        found.append("what a step computes fills it: try a smaller batch, or recomputation")
     return found
 
 

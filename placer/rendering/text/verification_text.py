@@ -72,7 +72,7 @@ def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
         ("transfers", _transfer_line(found, summary)),
         ("variables", _variable_line(summary)),
         ("outputs", _output_line(found, summary)),
-        ("seen on", _judges(found)),
+        ("checked on", _judges(found)),
         ("result", _result(found)),
     ]
 
@@ -104,7 +104,10 @@ def _transfer_line(found: Verification, summary: Counts) -> str:
     extra = summary["actual_transfers"] - summary["matched_transfers"]
     line = f"{summary['matched_transfers']:,} of {summary['transfers']:,} predicted were made"
     line = f"{line}, {extra:,} others" if extra else f"{line}, no others"
-    codes = [f"{n:,} {_words(c)}" for c, n in summary["differing_transfers"].items()]
+    differing = dict(summary["differing_transfers"])
+    left = differing.pop("returned", 0)
+    codes = [f"{count:,} {_words(code)}" for code, count in differing.items()]
+    codes += [f"{format_count(left, 'output')} fetched when read"] if left else []
     return f"{line}; {', '.join(codes)}" if codes else line
 
 
@@ -144,7 +147,10 @@ def _judges(found: Verification) -> str:
     by_judge: dict[str, list[str]] = {}
     for line, judge in found.judges.items():
         by_judge.setdefault(judge, []).append(line)
-    return "; ".join(f"{judge}: {', '.join(lines)}" for judge, lines in by_judge.items())
+    return "; ".join(f"{_JUDGES[judge]}: {', '.join(x)}" for judge, x in by_judge.items())
+
+
+_JUDGES = {"gpu": "GPUs", "cpu": "CPU devices", "simulated": "simulated GPUs"}
 
 
 def _result(found: Verification) -> Text:

@@ -188,7 +188,7 @@ class StagedRun:
             if ended:
                 return ended
         else:
-            return "it has searched enough"
+            return "its searches are done"
         found.is_cut = found.is_cut or not deadline.is_counted
         return "its time is over"
 

@@ -209,7 +209,7 @@ def _orders(search: StagedRun, deadline: Deadline) -> Reasons:
     if not request.searches_orders or not (request.asks_least_cost or is_fitted):
         return None
     if is_missed or not is_fitted:
-        why = "by the rows a device is above its limit" if is_missed else "nothing fits yet"
+        why = "trying to bring devices back under their limits" if is_missed else "nothing fits yet"
     elif request.is_layered:
         why = "the program is large: rows find little"
     elif request.asks_least_cost and _is_too_large(request.problem):
@@ -242,7 +242,7 @@ def _mend(search: StagedRun, deadline: Deadline) -> Reasons:
     why = (
         "nothing fits yet"
         if best is None
-        else "a placement above its limits costs less than one that fits"
+        else "trying to make a cheaper placement fit, which is above a limit"
     )
     return why, "no move helps" if found.best is best else "mended"
 

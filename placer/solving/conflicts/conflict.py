@@ -63,9 +63,22 @@ def describe(elements: Elements, numbers: Sequence[int]) -> Conflict:
         devices=tuple(elements.problem.device_names[device] for device in reason.devices),
         needed_bytes=reason.needed_bytes,
         usable_bytes=None if reason.usable_bytes is None else max(0, reason.usable_bytes),
-        other_bytes=int(left.sum()) if reason.code == OVERFULL else 0,
+        other_bytes=_other_bytes(elements, reason, int(left.sum())),
         ops=None if reason.ops is None else _largest(elements, reason.ops),
         op_count=None if reason.ops is None else len(reason.ops),
+    )
+
+
+def _other_bytes(elements: Elements, reason: _Reason, left: int) -> int:
+    """Returns the bytes that no row names: of ops that may go nowhere else, or of what fills a
+    device before any op is there."""
+    if reason.code == OVERFULL:
+        return left
+    is_full = reason.usable_bytes is not None and reason.usable_bytes <= 0
+    return (
+        min((elements.problem.transient_bytes[d] for d in reason.devices), default=0)
+        if is_full
+        else 0
     )
 
 

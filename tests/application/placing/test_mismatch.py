@@ -40,15 +40,19 @@ def test_the_telling_difference_comes_first(plan):
     )
     step = placer.training_step(model, (X, Y))
     back = placer.place(model, "GPU:8MiB", batch_size=16)
-    assert describe_mismatch(load_program(step), back).startswith("it is a training step, and")
+    assert describe_mismatch(load_program(step), back).startswith(
+        "this model is a training step, the"
+    )
     weighted = placer.training_step(build(), (X, Y, numpy.ones(32)))
     found = describe_mismatch(load_program(weighted), plan)
-    assert found.startswith("it has 3 inputs (data, data_1, data_2), the planned one 2 inputs")
+    assert found.startswith(
+        "this model has 3 inputs (data, data_1, data_2), the plan's has 2 inputs"
+    )
     other = describe_mismatch(
         load_program(placer.training_step(build("sgd", "tanh"), (X, Y))), plan
     )
     assert "not in the plan, the first sequential_1/a_1/Tanh (Tanh)" in other
-    assert "planned ops are not in it, the first sequential_1/a_1/Relu" in other
+    assert "ops are not in this model, the first sequential_1/a_1/Relu" in other
     renamed = replace(load_program(placer.training_step(build(), (X, Y))), fingerprint="other")
     assert "ops have the planned names, and differ in what they read" in describe_mismatch(
         renamed, plan
@@ -57,7 +61,7 @@ def test_the_telling_difference_comes_first(plan):
 
 def test_apply_says_it_without_fingerprints(plan):
     with pytest.raises(
-        UsageError, match="made for another program: it is not a training step"
+        UsageError, match="made for another program: this model is not a training step"
     ) as e:
         placer.apply(build(), plan)
     assert plan.model["fingerprint"] not in str(e.value)

@@ -112,6 +112,8 @@ def test_a_graph_that_only_calls_empty_functions_is_refused():
     graph_def.library.function.add().signature.name = "empty"
     with pytest.raises(ModelError, match="nothing is left of the 1 ops"):
         load_program(graph_def)
+    with pytest.raises(ModelError, match="the graph has no ops"):
+        load_program(tf.Graph())
 
 
 def test_a_function_with_two_traces_is_refused():

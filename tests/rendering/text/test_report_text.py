@@ -50,8 +50,8 @@ layer/matmul  3.00 ms  75.0%    2  4.00 M  2.00 MiB  1.00 MiB
 layer/relu    1.00 ms  25.0%    1  1.00 k  7.81 KiB  3.91 KiB
 
 Placing
-  largest group   8.00 KiB, of which 4.00 KiB resident, in 3 ops that cannot be
-                  divided (resource), such as w
+  largest group   8.00 KiB, of which 4.00 KiB resident, in 3 ops that must share
+                  a device (one variable), such as w
   no GPU kernel   RandomShuffle 1
   no cost model   none
   unknown shapes  none
@@ -167,7 +167,6 @@ def test_what_the_allocator_needs_is_shown_with_its_parts():
     )
     shown = " ".join(render_report(replace(report, memory=memory)).split())
     assert (
-        "required 9.00 MiB, the limit that TensorFlow's allocator requires made of in the median "
-        "order of the ops 7.00 MiB: tensors 5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB"
-        in shown
+        "required 9.00 MiB, the limit that TensorFlow's allocator requires made of median order "
+        "of the ops: 7.00 MiB = tensors 5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB" in shown
     )

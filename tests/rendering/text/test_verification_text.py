@@ -17,12 +17,12 @@ placed
 Run on CPU devices (GPU:0 as CPU:1, GPU:1 as CPU:2); graph optimization off.
 
 Verification
-  ops        3 of 4 ran where they were asked to; 1 fed
-  transfers  1 of 1 predicted were made, no others; 1 returned
-  variables  1 of 1 where they should be
-  outputs    1 output equal to the unplaced program's (largest difference 0)
-  seen on    cpu: ops, transfers, variables, outputs
-  result     as planned: no unexplained difference
+  ops         3 of 4 ran where they were asked to; 1 fed
+  transfers   1 of 1 predicted were made, no others; 1 output fetched when read
+  variables   1 of 1 where they should be
+  outputs     1 output equal to the unplaced program's (largest difference 0)
+  checked on  CPU devices: ops, transfers, variables, outputs
+  result      as planned: no unexplained difference
 
 Ops elsewhere  Asked for  Ran on  Why
 ─────────────────────────────────────

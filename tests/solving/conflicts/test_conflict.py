@@ -116,7 +116,7 @@ def test_a_group_that_fits_nowhere_is_named() -> None:
     assert conflict.groups == (OpsInConflict(ops=("op1", "op2", "op0"), op_count=3, bytes=11),)
     assert conflict.reason == "too_large"
     assert conflict_sentences(conflict) == [
-        "op1 with 2 ops that it shares a device with (11 B) must be on one device because of the "
+        "op1 with 2 ops that must share its device (11 B) must be on one device because of the "
         "colocation group of op1 (3 ops, 11 B), and GPU:0 and CPU:0 (limit 8 B each) can hold 8 B "
         "at most."
     ]
@@ -145,6 +145,19 @@ def test_pins_that_contradict_each_other_are_named() -> None:
     assert [row.request for row in conflict.pins] == ["p", "q"]
     assert [row.op_count for row in conflict.groups] == [2]
     assert [fix.change for fix in conflict.fixes] == ["without p", "without q"]
+    assert conflict_sentences(conflict) == [
+        "No device may run op0 with 1 op that must share its device: p (1 op, 1 B) asks for GPU:0, "
+        "q (1 op, 1 B) asks for CPU:0 and the colocation group of op0 (2 ops, 0 B) asks for one "
+        "device."
+    ]
+
+
+def test_a_device_that_is_full_before_any_op_says_of_what() -> None:
+    """Variables that no op uses take all of the only device that an op may use."""
+    problem = problem_of(resident=[1], tensors=[], capacity=[8])
+    conflict = explain_conflict(replace(problem, transient_bytes=(9,)))
+    (sentence,) = conflict_sentences(conflict)
+    assert "can hold nothing more: variables and tables that no op uses take 9 B there" in sentence
 
 
 def test_what_fits_in_sum_but_in_no_division_says_so() -> None:
