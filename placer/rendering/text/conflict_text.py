@@ -140,7 +140,7 @@ def _asked(conflict: Conflict) -> list[str]:
 
 
 def _no_room(conflict: Conflict) -> str:
-    """Says what fills a device before any op is placed there."""
+    """Returns what fills a device before any op is placed there."""
     taken = format_bytes(conflict.other_bytes or 0)
     return f"can hold nothing more: variables and tables that no op uses take {taken} there"
 

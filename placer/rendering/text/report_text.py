@@ -292,7 +292,7 @@ _SHARED = {
     **{kind: f"one {kind}" for kind in ("table", "queue", "stack", "iterator")},
     "frame": "one loop",
 }
-"""What ops share by the reason why they are together, on the screen."""
+"""Words for what ops share, by the reason why they are together."""
 
 
 def _unmodelled_line(report: Report) -> RenderableType:

@@ -36,7 +36,7 @@ def test_the_telling_difference_comes_first(plan):
     model = build()
     inference = describe_mismatch(load_program(model), plan)
     assert inference.startswith(
-        "it is not a training step (it updates no variable), and the plan is"
+        "this model is not a training step (it updates no variable), the plan's is one"
     )
     step = placer.training_step(model, (X, Y))
     back = placer.place(model, "GPU:8MiB", batch_size=16)
