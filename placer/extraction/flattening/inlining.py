@@ -10,11 +10,12 @@ dataset functions and symbolic gradients stay one op.  Only what the outputs and
 reach is emitted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.flattening.implied_control import drop_implied_control
 from placer.extraction.graph_defs.added_control import added_control
 from placer.extraction.graph_defs.call_scopes import CallTree, Scope
 from placer.extraction.graph_defs.conditionals import BRANCH, RESULTS
@@ -234,7 +235,8 @@ class _Inliner:
         order = self.collect()
         names = flat_names(order)
         effects = dict.fromkeys([key for key in runs if self.is_effect(*key)]) | self.effects
-        self.emit(names)
+        asked = {names[scope, name] for scope, name, _ in ends}
+        self.emit(names, asked.union(names[key] for key in [*runs, *effects]))
         return InlinedGraph(
             graph_def=self.flat,
             contents=self.contents,
@@ -246,14 +248,17 @@ class _Inliner:
             compiled_calls=tuple(self.compiled),
         )
 
-    def emit(self, names: Mapping[tuple[Scope, str], str]) -> None:
-        """Writes the flat nodes, producers first, otherwise in the given order."""
+    def emit(self, names: Mapping[tuple[Scope, str], str], asked: Collection[str]) -> None:
+        """Writes the flat nodes, producers first, otherwise in the given order, without control
+        edges that order nothing.  What is ``asked`` for is run for its own sake."""
         inputs, sources, op_types, keys = {}, {}, {}, {}
         for key, flat in names.items():
             inputs[flat], sources[flat] = self.flat_inputs(key, names)
             op_types[flat] = key[0].nodes[key[1]].op
             keys[flat] = key
         order = order_by_sources(op_types, sources)
+        bundles = {n for n, op in op_types.items() if op == "NoOp" or op in self.tree.callable}
+        drop_implied_control(order, op_types, inputs, sources, bundles.difference(asked))
         self.contents.inputs = inputs
         self.flat.node.extend([keys[flat][0].nodes[keys[flat][1]] for flat in order])
         for flat, node in zip(order, self.flat.node, strict=True):
