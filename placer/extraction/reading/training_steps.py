@@ -60,7 +60,7 @@ def trace_step(
         )
     is_two = is_keras_two(model)
     if name != "predict_step":
-        _build_state(model, specs)
+        build_before_trace(model, specs)
     step = method or getattr(model, name)
 
     def run(data: Any) -> Any:
@@ -230,7 +230,7 @@ def _is_sparse(loss: Any) -> bool:
     return "sparse" in name.lower()
 
 
-def _build_state(model: Any, specs: Any) -> None:
+def build_before_trace(model: Any, specs: Any) -> None:
     """Creates what the first step would, but for the optimizer's slots: a trace that creates
     variables differs from the next."""
     import tensorflow as tf

@@ -165,6 +165,40 @@ def frozen(model):
     return losses
 
 
+class Scores(keras.Model):
+    """Two layers that are built by their first batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = layers.Dense(16, "relu", name="hidden")
+        self.scores = layers.Dense(4, name="last")
+
+    def call(self, x):
+        """Returns the scores."""
+        return self.scores(self.hidden(x))
+
+
+def test_a_model_that_is_built_by_its_first_batch_trains_as_planned():
+    """As in a process that has only the saved plan: weights and slots are where that has them."""
+
+    def fresh():
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(3)
+        model = Scores()
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    plain = fresh()
+    losses = plain.fit(X, CLASSES, **FIT).history["loss"]
+    pins = {"*/hidden/*": "GPU:0", "*/last/*": "GPU:1"}
+    plan, model = split_plan(fresh(), (X[:8], CLASSES[:8]), pins), fresh()
+    with plan.bind(model):
+        assert model.fit(X, CLASSES, **FIT).history["loss"] == losses
+        found = homes(model)
+    assert found["scores/hidden/kernel"] == found["adam/scores_hidden_kernel_momentum"] == "CPU:1"
+    assert found["scores/last/kernel"] == found["adam/scores_last_kernel_momentum"] == "CPU:2"
+
+
 def test_a_model_compiled_in_the_block_is_bound_again():
     """The new optimizer's slots are beside their weights, and what is trained is what Keras
     trains."""
