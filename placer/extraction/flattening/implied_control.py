@@ -14,7 +14,7 @@ doi:10.1137/0201008).  ``NoOp`` ops are no more than bundles of edges.  No path 
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from placer.graph.op_types import MERGES
+from placer.graph.op_types import ENTERS, MERGES
 from placer.graph.tensor_names import CONTROL, data_inputs
 
 _SOURCES = 2_048
@@ -31,7 +31,8 @@ def drop_implied_control(
     """Takes the implied edges out of ``inputs`` (tensors, then ``^op`` of control edges).
 
     ``order`` has every op after those it reads or waits for, which ``sources`` names as ``inputs``
-    does, ``Merge`` ops aside.  ``bundles`` are the ``NoOp`` ops that nothing runs for their own
+    does, ``Merge`` ops aside.  In a loop of TensorFlow 1 edges say which frame an op is in, so
+    that a graph with one keeps them all.  ``bundles`` are the ``NoOp`` ops that nothing runs for their own
     sake.
     """
     waits: dict[
