@@ -31,13 +31,13 @@ def drop_implied_control(
     """Takes the implied edges out of ``inputs`` (tensors, then ``^op`` of control edges).
 
     ``order`` has every op after those it reads or waits for, which ``sources`` names as ``inputs``
-    does, ``Merge`` ops aside.  In a loop of TensorFlow 1 edges say which frame an op is in, so
-    that a graph with one keeps them all.  ``bundles`` are the ``NoOp`` ops that nothing runs for their own
-    sake.
+    does, ``Merge`` ops aside.  ``bundles`` are the ``NoOp`` ops that nothing runs for their own
+    sake.  A graph with loops of TensorFlow 1 keeps all edges: they say in which frame an op is.
     """
-    waits: dict[
-        str, tuple[int, Sequence[str]]
-    ] = {}  # what an op waits for only, and where that begins among its inputs
+    if not ENTERS.isdisjoint(op_types.values()):
+        return
+    # what an op waits for only, and where that begins among its inputs
+    waits = dict[str, tuple[int, Sequence[str]]]()
     for name in order:
         found = inputs[name]
         if found and found[-1][:1] == CONTROL:
