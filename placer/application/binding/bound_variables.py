@@ -21,7 +21,7 @@ class BoundVariables:
     """The variables of ``model`` as ``plan`` has them.
 
     ``copies`` is what runs for a variable, as ``place_function`` keeps it; ``replicas`` are the
-    variables of other replicas.
+    variables of other replicas.  They ``wait`` for the first batch if that builds the model.
     """
 
     def __init__(self, model: Any, plan: Plan, mapping: DeviceMapping) -> None:
@@ -29,6 +29,7 @@ class BoundVariables:
         self.copies: dict[Any, Any] = {}
         self.replicas = Replicas()
         self.mapping = mapping
+        self.wait = False
         self._moved = MovedVariables()
         self._copied: list[tuple[Any, Any]] = []  # of handles without a variable to move
         self._optimizer: Any = None
@@ -37,6 +38,10 @@ class BoundVariables:
     def start(self, method: Any) -> None:
         """Moves the variables that the plan names; ``method`` is the step, which may have
         ``replicas`` of some."""
+        layers = self.model._flatten_layers(include_self=False)
+        self.wait = not self.model.built and not any(layer.weights for layer in layers)
+        if self.wait:
+            return
         self._optimizer = optimizer = getattr(self.model, "optimizer", None)
         lacks_slots = not getattr(optimizer, "built", True)  # Keras 2 makes them when it trains
         homes = slot_devices(self.model) if lacks_slots else {}

@@ -158,7 +158,6 @@ class BoundModel:
         self._variables = BoundVariables(model, plan, mapping)
         self._known: dict[Any, PlacedFunction] = {}
         self._largest_batch = 0
-        self._is_unbuilt = False
         self._are_old = False  # the replicas, since a step of another kind updated variables
         self.runners = {
             "train_function": self._runner("train_step"),
@@ -167,12 +166,8 @@ class BoundModel:
         }
 
     def start(self) -> None:
-        """Moves the variables that the plan names, and puts the placed functions in place.  Those
-        of a model that is not built yet are moved at its first batch, which builds it."""
-        layers = self.model._flatten_layers(include_self=False)
-        self._is_unbuilt = not self.model.built and not any(layer.weights for layer in layers)
-        if not self._is_unbuilt:
-            self._variables.start(self._method)
+        """Moves the variables that the plan names, and puts the placed functions in place."""
+        self._variables.start(self._method)
         for name, runner in self.runners.items():
             setattr(self.model, name, runner)
 
@@ -193,8 +188,7 @@ class BoundModel:
 
     def placed(self, step: str, data: Any) -> PlacedFunction:
         """The placed function of ``step`` for batches much like ``data``."""
-        if self._is_unbuilt and (self.model.built or step != "predict_step"):
-            self._is_unbuilt = False
+        if self._variables.wait and (self.model.built or step != "predict_step"):
             build_before_trace(self.model, batch_specs(data))
             self._method = self.step.method(self.model) if self.step.method else None
             self._variables.start(self._method)

@@ -54,9 +54,8 @@ class InlinedGraph:
     """A GraphDef without calls; see :class:`placer.extraction.graph_defs.program.FlatProgram`.
 
     ``contents`` has op type, device and attributes of every node as bytes, ``None`` for large
-    constants, and what it reads.  ``outputs`` are the flat tensors of the requested outputs, in
-    order.
-    ``arguments`` are the placeholders of a function's body.  ``stored_shapes`` keeps the
+    constants, and its inputs.  ``outputs`` are the flat tensors of the requested outputs, in
+    order.  ``arguments`` are the placeholders of a function's body.  ``stored_shapes`` keeps the
     ``_output_shapes`` attributes (lists of TensorShapeProto) that the flat nodes had.
     """
 
@@ -235,8 +234,7 @@ class _Inliner:
         order = self.collect()
         names = flat_names(order)
         effects = dict.fromkeys([key for key in runs if self.is_effect(*key)]) | self.effects
-        asked = {names[scope, name] for scope, name, _ in ends}
-        self.emit(names, asked.union(names[key] for key in [*runs, *effects]))
+        self.emit(names, {names[key] for key in [*(end[:2] for end in ends), *runs, *effects]})
         return InlinedGraph(
             graph_def=self.flat,
             contents=self.contents,
@@ -249,13 +247,11 @@ class _Inliner:
         )
 
     def emit(self, names: Mapping[tuple[Scope, str], str], asked: Collection[str]) -> None:
-        """Writes the flat nodes, producers first, otherwise in the given order, without control
-        edges that order nothing.  What is ``asked`` for is run for its own sake."""
+        """Writes the flat nodes, producers first, else in the given order; ``asked`` must run."""
         inputs, sources, op_types, keys = {}, {}, {}, {}
         for key, flat in names.items():
             inputs[flat], sources[flat] = self.flat_inputs(key, names)
-            op_types[flat] = key[0].nodes[key[1]].op
-            keys[flat] = key
+            op_types[flat], keys[flat] = key[0].nodes[key[1]].op, key
         order = order_by_sources(op_types, sources)
         bundles = {n for n, op in op_types.items() if op == "NoOp" or op in self.tree.callable}
         drop_implied_control(order, op_types, inputs, sources, bundles.difference(asked))
