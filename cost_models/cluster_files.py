@@ -164,7 +164,10 @@ def _toml_device(row: Table, place: str) -> DeviceDraft:
             raise ValueError(f"{where}: {key} is a text, got {row[key]!r}")
     name = device_names.canonical(row["name"])
     named_type = device_names.parse(name).type or ""
-    known = preset(row["model"]) if row.get("model") else preset(row.get("type", named_type))
+    try:
+        known = preset(row.get("model") or row.get("type", named_type))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
     if known.type != named_type or row.get("type", named_type).upper() != named_type:
         raise ValueError(
             f"{where}: its name is that of a {named_type}; give it such a type or model"

@@ -83,8 +83,8 @@ def parse_cluster(
     if all(draft.name != HOST for draft in drafts):
         drafts.append(DeviceDraft(name=HOST, preset=preset("CPU")))
     caps = _parse_caps(max_memory, [draft.name for draft in drafts])
-    here = _are_here(drafts)
-    devices = tuple(_device(draft, caps.get(draft.name), reserve, here) for draft in drafts)
+    here, file = _are_here(drafts), text if text.endswith(".toml") else ""
+    devices = tuple(_device(draft, caps.get(draft.name), reserve, here, file) for draft in drafts)
     return replace(cluster, devices=devices)
 
 
@@ -116,15 +116,17 @@ def _are_here(drafts: Sequence[DeviceDraft]) -> bool:
 
 
 def _device(
-    draft: DeviceDraft, cap: int | None, reserve: str | int | None, here: bool
+    draft: DeviceDraft, cap: int | None, reserve: str | int | None, here: bool, file: str
 ) -> DeviceProperties:
-    """The device with its memory: the cap, else what was given, else what TensorFlow hands out of
-    the preset's card, else that of this machine if it is ``here``."""
+    """The device (of a cluster ``file``, if any) with its memory: the cap, else what was given,
+    else what TensorFlow hands out of the preset's card, else that of this machine if it is
+    ``here``."""
     card = draft.preset.card
     memory = cap or draft.memory_bytes or (card.usable_bytes if card else None)
     if memory is None and draft.preset.type != "CPU":
+        write = 'add memory = "8GiB"' if file else f"write it as {draft.preset.type}:8GiB"
         raise ValueError(
-            f"{draft.name} has no memory size; write it as {draft.preset.type}:8GiB, name a model "
+            f"{file and f'{file}: '}{draft.name} has no memory size; {write}, name a model "
             f"such as A100-40GB, or limit it with --max-memory {draft.name}=8GiB"
         )
     if memory is None:
@@ -190,7 +192,11 @@ def _parse_item(item: str) -> tuple[str, DevicePreset, int | None, int]:
         model, *rest_parts = named.split(":")
         known, name, memory = _split_parts(item, model, [*rest_parts, *([given] if given else [])])
     if name and match.group(1):
-        raise ValueError(f"{item!r} gives a count and a number; write {rest} or {count}x{model}")
+        size = f"{name.rpartition(':')[2]}GiB"
+        raise ValueError(
+            f"{item!r} gives a count and a number; write {rest}, {count}x{model}, or for so much "
+            f"memory each {count}x{model}:{size}"
+        )
     memory_bytes = positive_bytes(memory, repr(item)) if memory else None
     return name, known, memory_bytes, count
 

@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UsageError(f"-o {arguments.output} is the plan itself: choose another name")
     plan = Plan.load(arguments.plan)
     if not plan.placement and not known.whole_plan:
+        plan.raise_for_conflict()
         others = ", ".join(f"--to {name}" for name, other in FORMATS.items() if other.whole_plan)
         raise UsageError(
             f"{arguments.plan} has no placement ({plan.solver.status}): there is nothing to "

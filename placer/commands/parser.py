@@ -274,9 +274,11 @@ class _CommandParser(_Parser):
         known = self._option_string_actions
         for word in words:
             flag = word.partition("=")[0]
+            if flag[:1] == "-" and flag[1:].isalpha() and len(flag) == 2 and flag not in known:
+                like = " or ".join(name for name in known if name.startswith(f"-{flag}"))
+                self.error(f"there is no option {flag}{like and f'; did you mean {like}?'}")
             if flag.startswith("--") and flag not in ("--", *known):
-                shown = [name for name in known if known[name].help != argparse.SUPPRESS]
-                shown = [name for name in shown if len(name) > 2]
+                shown = [n for n in known if len(n) > 2 and known[n].help != argparse.SUPPRESS]
                 near = near_names(flag.replace("_", "-"), shown, most=1)
                 self.error(f"there is no option {flag}{near}")
 

@@ -329,6 +329,6 @@ def _check_schema(data: Mapping[str, Any], source: str) -> None:
         raise UsageError(
             f"{source} has schema {data['schema']}, written by placer "
             f"{data.get('tool_version') or '(unknown version)'}; this placer reads {SCHEMA}: "
-            "upgrade graph-placer, or make the plan again with this version"
+            "upgrade placer, or make the plan again with this version"
         )
     require_fit(data, "plan", SCHEMA, source)

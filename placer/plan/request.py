@@ -224,8 +224,8 @@ def read_splits(given: object) -> dict[str, int] | str:
             raise ValueError(given)
     except (ValueError, TypeError) as error:
         raise UsageError(
-            "split_tables must be auto, never, or variables with the number of their parts, such "
-            f"as users=4,items=2, got {given!r}"
+            "split_tables must be auto, never, or variables with the number of their parts, 2 or "
+            f"more, such as users=4,items=2, got {given!r}"
         ) from error
     return found
 

@@ -28,6 +28,8 @@ def read_kept(path: str | os.PathLike[str], what: str) -> str:
     """The text of a file.  Raises ``UsageError`` if there is none, or it is no text."""
     try:
         return Path(path).read_text(encoding="utf-8")
+    except TypeError as error:
+        raise UsageError(f"the {what} must be the path of a file; got {path!r}") from error
     except OSError as error:
         told = f"cannot read the {what} {os.fspath(path)}: {reason_of(error)}"
         raise UsageError(told) from error

@@ -269,8 +269,8 @@ def _restriction(
         if not asked:
             raise UsageError(
                 f"op {op.name} asks for device {op.device!r}, which matches none of "
-                f"{', '.join(names)}; name such a device with --devices, or ignore the graph's "
-                f"device strings with --clear-devices"
+                f"{', '.join(names)}; ignore the graph's device strings with --clear-devices, or "
+                f"name such a device with --devices"
             )
         if len(asked) < len(names):
             return Restriction(

@@ -44,7 +44,7 @@ def read_cards(devices: str) -> tuple[SimulatedGpu, ...]:
     try:
         cluster = parse_cluster(devices)
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(str(error).partition(", or limit it with")[0]) from error
     found = [device for device in cluster.devices if device.type == "GPU"]
     if not 1 <= len(found) <= MOST_CARDS:
         raise UsageError(

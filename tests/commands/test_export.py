@@ -90,5 +90,5 @@ def test_a_plan_without_a_placement(plan_path, tmp_path, capsys):
     path.write_text(json.dumps(plan))
     assert main(["export", str(path), "--to", "html", "-o", str(tmp_path / "none.html")]) == 0
     argv = ["export", str(path), "--to", "dot", "-o", str(tmp_path / "none.dot")]
-    assert main(argv) == 2
-    assert "no placement (INFEASIBLE)" in capsys.readouterr().err
+    assert main(argv) == 5
+    assert "no placement fits (proven)" in capsys.readouterr().err

@@ -447,6 +447,10 @@ def test_every_command_helps(command, capsys):
         ("plcae", "placer: there is no command 'plcae'; did you mean place?"),
         ("place", "placer place: give MODEL "),
         ("place m --batch_size 3", "there is no option --batch_size; did you mean --batch-size?"),
+        (
+            "place m -b 64 --devices T4",
+            "there is no option -b; did you mean --baseline or --batch-size",
+        ),
         ("place m --device 2xT4", "there is no option --device; did you mean --devices?"),
         ("compare --help-me", "there is no option --help-me; did you mean --help?"),
         ("place m --devices T4 --objective latenc", "must be one of transfer, step-time"),

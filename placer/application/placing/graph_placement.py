@@ -168,8 +168,10 @@ def with_control_edges(program: FlatProgram, edges: Iterable[Sequence[str]]) -> 
 
 
 def check_fingerprint(program: FlatProgram, plan: Any) -> None:
-    """Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it."""
+    """Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it,
+    :class:`InfeasibleError` if it says that nothing fits."""
     if not plan.placement:
+        plan.raise_for_conflict()
         raise UsageError(
             f"the plan has no placement ({plan.solver.status}): placer explain PLAN or "
             "plan.summary() shows why"

@@ -98,6 +98,8 @@ def _by_key(given: Given, known: list[str]) -> Mapping[str, Array]:
         return given or {}
     if isinstance(given, numpy.ndarray) or hasattr(given, "numpy"):
         given = (given,)
+    if not hasattr(given, "__len__"):
+        raise UsageError(f"inputs must be a mapping or a list of values; got {given!r}")
     if len(given) != len(known):
         raise UsageError(
             f"{len(given)} input values are given for {len(known)} inputs ({', '.join(known)})"

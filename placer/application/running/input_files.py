@@ -40,7 +40,7 @@ def read_inputs(path: str) -> Values:
     """
     suffix = Path(path).suffix.lower()
     read: Callable[[str], Values] = _read_npz
-    kind, advice = ".npz", "write it with numpy.savez"
+    kind, advice = ".npz", "write it with numpy.savez, or as JSON lines (.jsonl)"
     if suffix in _RECORDS:
         read, kind, advice = _read_records, "TFRecord", "write it with tf.io.TFRecordWriter"
     elif suffix in _LINES:

@@ -6,6 +6,7 @@ Neither Keras nor TensorFlow is imported here: a configuration is JSON, in a zip
 
 import builtins
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from placer.errors import ModelError
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _ZIP_MAGIC = b"PK\x03\x04"
 CONFIG_FILE, METADATA_FILE = "config.json", "metadata.json"
+_HEAD_BYTES = 4096
 _LARGEST_CONFIG_BYTES = 256 * 2**20
 
 _PARTS_OF_MODELS = frozenset(
@@ -36,6 +38,29 @@ _PYTHONS = frozenset(
 
 Config = dict[str, Any]
 """An object of a configuration, out of JSON."""
+
+
+_OTHERS = {
+    **dict.fromkeys((".pt", ".pth"), "a PyTorch file"),
+    ".onnx": "an ONNX model",
+    ".tflite": "a TensorFlow Lite model",
+    ".safetensors": "weights without a model",
+}
+
+
+def require_known(path: Path) -> None:
+    """Raises :class:`ModelError` for a file that is named as those of another tool are, or is a
+    document of placer."""
+    seems = _OTHERS.get(path.suffix.lower(), "")
+    if path.suffix == ".json":
+        with path.open("rb") as stream:
+            found = re.search(rb'"schema": *"placer\.([a-z-]+)/', stream.read(_HEAD_BYTES))
+        seems = f"a {found[1].decode()} of placer" if found else ""
+    if seems:
+        raise ModelError(
+            f"{str(path)!r} seems to be {seems}, not a model of TensorFlow: give a SavedModel, "
+            "GraphDef, MetaGraphDef or Keras file"
+        )
 
 
 def is_keras_file(path: Path) -> bool:
@@ -66,6 +91,7 @@ def read_config(path: Path) -> Config:
         text = _hdf5_config(path) if suffix == ".h5" else _archived_config(path)
         config = None if text is None else json.loads(text)
     except (OSError, ValueError, RuntimeError, KeyError, zipfile.BadZipFile) as error:
+        require_known(path)
         raise ModelError(f"the Keras file {str(path)!r} cannot be read: {error}") from error
     if not isinstance(config, dict) or "class_name" not in config:
         raise ModelError(

@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.files.keras_files import is_keras_file
+from placer.extraction.files.keras_files import is_keras_file, require_known
 from placer.extraction.graph_defs.rewritten_nodes import INPUTS, remove_rewriting
 from placer.extraction.input_formats import FILE_FORMATS
 
@@ -30,10 +30,12 @@ def read_source(path: Path, *, as_written: bool = False) -> Any:
     content = path.read_bytes()
     message = _parsed(content)
     if message is None:
+        require_known(path)
         *names, last = sorted(known.name.partition(":")[2] for known in FILE_FORMATS)
         raise ModelError(
             f"{str(path)!r} ({len(content):,} bytes) cannot be read as a {', a '.join(names)} or a "
-            f"{last}, or has no ops: write one with model.export() of Keras or tf.saved_model.save"
+            f"{last}, is no Keras file, or has no ops: "
+            "write one with model.export() of Keras or tf.saved_model.save"
         )
     if not as_written and INPUTS.encode() in content:
         for graph_def in graph_defs(message):
