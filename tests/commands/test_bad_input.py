@@ -93,6 +93,16 @@ def test_a_damaged_file_is_refused(folder, capsys, case):
     fails(capsys, ["report", "model.pb"], 3, reason)
 
 
+def test_a_file_of_another_tool_is_named(folder, capsys):
+    """By its name, also where it is an archive as Keras files are; and a plan is called one."""
+    (folder / "model.pt").write_bytes(b"PK\x03\x04")
+    (folder / "model.onnx").write_bytes(b"\x08\x07")
+    (folder / "plan.json").write_text('{"schema": "placer.plan/1"}')
+    fails(capsys, ["report", "model.pt"], 3, "seems to be a PyTorch file", "or Keras file")
+    fails(capsys, ["report", "model.onnx"], 3, "seems to be an ONNX model")
+    fails(capsys, ["report", "plan.json"], 3, "seems to be a plan of placer")
+
+
 def test_a_truncated_binary_file_is_refused(folder, capsys):
     """Half a GraphDef is none."""
     from google.protobuf import text_format

@@ -68,6 +68,13 @@ def test_a_mistyped_choice_is_refused_too():
         (lambda: placer.place("model", "2xT4", time_limit="3"), "time_limit must be a number"),
         (lambda: placer.place("model", "2xT4", reserve=5), "reserve must be a text"),
         (lambda: placer.place("model", "2xT4", fit="auto", max_slowdown=30), "such as 30% or 0.3"),
+        (lambda: placer.place("model", "2xT4", outputs=5), "outputs must be a list of names"),
+        (
+            lambda: placer.place("model", "2xT4", shapes={"x": 4}),
+            "shapes must be a mapping .*got 4",
+        ),
+        (lambda: placer.place("model", "2xT4", fit=True), "fit must be a text such as 'auto'"),
+        (lambda: placer.Plan.load(None), "the plan must be the path of a file; got None"),
         (lambda: placer.place(3), "cannot read a program from what is of type 'int'"),
         (lambda: placer.sweep("model", "2xT4"), "batch_sizes is '2xT4'; give one or more"),
         (lambda: placer.sweep("model", [0]), "a batch size is 0; give a whole number"),
