@@ -23,6 +23,7 @@ from placer.rendering.quantities import (
 )
 from placer.rendering.text.answers import idle_note, plan_answer, status_words
 from placer.rendering.text.conflict_text import render_conflict
+from placer.rendering.text.cost_text import cost_text
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import ROWS, Facts, Rows, Title, answer_line, model_title
 from placer.rendering.text.loading_text import loaded_line, need_lines
@@ -220,22 +221,6 @@ def quality_text(solver: SolverAnswer) -> str:
     if gap is None:
         return f"{amount(value)}, lower bound {amount(bound)}"
     return f"{amount(value)}, lower bound {amount(bound)}, gap {gap:.1%}"
-
-
-def cost_text(plan: Plan) -> str:
-    """Returns the parts of a cost: ``"260 KiB sent in 9 messages, ..."``."""
-    metrics, solver = plan.metrics, plan.solver
-    if metrics.sent_bytes is None or metrics.messages is None:
-        return ""
-    sends = format_count(metrics.messages, "message")
-    found = f"{format_bytes(metrics.sent_bytes)} sent in {sends}"
-    latency = (solver.link_latency_seconds or 0.0) * (solver.link_bandwidth or 0.0)
-    if latency and metrics.messages:
-        found += f", whose latency counts as {format_bytes(round(metrics.messages * latency))}"
-    if not metrics.slower_seconds:
-        return found
-    longer = format_seconds(metrics.slower_seconds)
-    return f"{found}; ops take {longer} longer than on the fastest device"
 
 
 def _transfer_totals(plan: Plan) -> str:

@@ -1,0 +1,36 @@
+"""The parts of what a placement costs, as a person adds them up."""
+
+from cost_models.byte_sizes import format_bytes
+from placer.plan.plan import Plan
+from placer.rendering.quantities import format_count, format_seconds
+
+
+def cost_text(plan: Plan) -> str:
+    """Returns the parts of a cost: ``"260 KiB sent in 9 messages, ..."``."""
+    metrics, solver = plan.metrics, plan.solver
+    if metrics.sent_bytes is None or metrics.messages is None:
+        return ""
+    again = _sent_again(plan)
+    messages = metrics.messages - len(again)
+    sent = format_bytes(metrics.sent_bytes - sum(again))
+    found = f"{sent} sent in {format_count(messages, 'message')}"
+    latency = (solver.link_latency_seconds or 0.0) * (solver.link_bandwidth or 0.0)
+    if latency and messages:
+        found += f", whose latency counts as {format_bytes(round(messages * latency))}"
+    if again:
+        found += f"; {format_bytes(sum(again))} more for kernels that read on the host"
+    if not metrics.slower_seconds:
+        return found
+    longer = format_seconds(metrics.slower_seconds)
+    return f"{found}; ops take {longer} longer than on the fastest device"
+
+
+def _sent_again(plan: Plan) -> list[int]:
+    """The bytes of transfers that a cost does not count: of tensors that their target gets in both
+    of its memories."""
+    seen, again = set[tuple[str, str]](), list[int]()
+    for row in plan.transfers:
+        if (row.tensor, row.target) in seen:
+            again.append(row.bytes or 0)
+        seen.add((row.tensor, row.target))
+    return again
