@@ -35,10 +35,12 @@ def follow_hints(formulation: Formulation, solution: Solution, peaks: StepPeaks)
     parted = hints_apart(graph, problem.placement(best))
     value, left = cost(problem, best), min(_MOST_TRIED, _MOST_OPS_SCORED // len(best))
     for pair in parted:
+        if left <= 0:
+            break
         for trial in _together(problem, best, pair):
             still = hints_apart(graph, problem.placement(trial))
             left -= 1
-            if left >= 0 and len(still) < len(parted) and cost(problem, trial) <= value:
+            if len(still) < len(parted) and cost(problem, trial) <= value:
                 best, parted = trial, still
                 break
     caps = problem.capacity_bytes
