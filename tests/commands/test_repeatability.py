@@ -76,10 +76,11 @@ def test_what_is_proven_at_once_is_the_same_without_a_work_limit(saved_model, tm
 
 
 def test_a_search_that_the_clock_ended_says_so(layers, tmp_path, capsys):
-    """In the plan and in a sentence under the status."""
+    """In the plan, and in a sentence under the status unless the answer is proven all the same."""
     path = tmp_path / "plan.json"
     caps = ["--devices", "3xGPU", "--max-memory", "GPU:*=150KiB", "--offload", "never"]
     argv = ["place", str(layers), *PLACE, *caps, "--time-limit", "1.5", "-o", str(path)]
     assert main(argv) in (0, 6)
-    assert Plan.load(path).solver.cut_by_time is True
-    assert CUT in " ".join(capsys.readouterr().out.split())
+    solver = Plan.load(path).solver
+    assert solver.cut_by_time is True
+    assert (CUT in " ".join(capsys.readouterr().out.split())) == (solver.status != "OPTIMAL")

@@ -70,7 +70,8 @@ def test_what_allocators_hand_out_is_what_tensors_take(wide):
     assert found.judges["outputs"] == found.judges["ops"] == "cpu"
     assert json.loads(to_json(found))["judges"] == found.judges
     text = render_verification(found, "wide")
-    assert "cpu: ops, transfers, variables, outputs; simulated: memory" in " ".join(text.split())
+    told = "CPU devices: ops, transfers, variables, outputs; simulated GPUs: memory"
+    assert told in " ".join(text.split())
     assert "10 steps: the placed program, loaded" in " ".join(text.split())
 
 
