@@ -22,6 +22,7 @@ from placer.extraction.process.child_process import (
     make_local,
     memory_limit,
 )
+from placer.extraction.reading.checkpoint_index import ABSENT
 from placer.graph.program_source import ModelSource
 from placer.processes import LONG_SECONDS
 
@@ -108,11 +109,21 @@ class LocalModel:
         if self.unsplit is not None:
             digest = file_hash(model_file(self.unsplit))
             model = {**model, "splits": dict(self.splits), "sha256": digest}
+        weightless = [row for row in found.warnings if row[0] == ABSENT]
+        if weightless and self._holds_weights():
+            kept = tuple(row for row in found.warnings if row not in weightless)
+            found = replace(found, warnings=kept)
         if self.source_format:
             folder = self.original.is_dir()
             file = self.original / CONFIG_FILE if folder else self.original
             model = {**model, "format": self.source_format, "sha256": file_hash(file)}
         return replace(found, model=model)
+
+    def _holds_weights(self) -> bool:
+        """Whether only the copy that was read goes without weights, as far as is known here."""
+        if scheme_of(self.source) not in ("", "file"):
+            return True
+        return any((self.unsplit or self.path).glob("variables/*.data-*"))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import split_tables as tables
 import tensorflow as tf
 
 from placer.errors import ModelError, UsageError
+from placer.extraction import extract
 from placer.extraction.splitting.split_models import split_model
 
 v1 = tf.compat.v1
@@ -139,6 +141,16 @@ def test_what_cannot_be_split_is_named(models, tmp_path, counts, error, message)
     with pytest.raises(error, match=message):
         split_model(models[0], counts, tmp_path / "out", weights=True)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_is_analysed_split_without_its_weights_and_has_them(models, tmp_path):
+    """The copy that is read lacks them, which is no news of the model; a model without is told."""
+    splits = {"users": PARTS}
+    found = extract(models[0], signature="serving_default", batch_size=4, splits=splits)
+    assert [code for code, _, _ in found.warnings if code == "no_weights"] == []
+    bare = shutil.copytree(models[0], tmp_path / "bare", ignore=shutil.ignore_patterns("*.data-*"))
+    found = extract(bare, signature="serving_default", batch_size=4, splits=splits)
+    assert [code for code, _, _ in found.warnings if code == "no_weights"] == ["no_weights"]
 
 
 def test_parts_are_not_split_anew(models, tmp_path):
