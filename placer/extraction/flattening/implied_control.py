@@ -12,7 +12,9 @@ doi:10.1137/0201008).  ``NoOp`` ops are no more than bundles of edges.  No path 
 ``Merge``, which waits for one of its inputs only.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
+from operator import and_
 
 from placer.graph.op_types import ENTERS, MERGES
 from placer.graph.tensor_names import CONTROL, data_inputs
@@ -81,7 +83,8 @@ class _Walk:
         beside = self.beside_edges(bits, before)
         for name in reversed(self.order):  # a bundle's edge is implied where all that wait for it
             if name in self.bundles:  # are behind its op anyway
-                beside[name] = _common(beside[other] for other in self.waiting[name])
+                common = (beside[other] for other in self.waiting[name])
+                beside[name] = reduce(and_, common) if self.waiting[name] else 0
         for name, (_, names) in self.waits.items():
             gone = {op for op in names if op in bits and bits[op] & beside[name]}
             if gone:
@@ -114,11 +117,3 @@ class _Walk:
                     found |= known & ~bits.get(source, 0)
             beside[name] = found
         return beside
-
-
-def _common(sets: Iterable[int]) -> int:
-    """The bits that all have, none of no set."""
-    found = -1
-    for each in sets:
-        found &= each
-    return max(found, 0)

@@ -12,8 +12,8 @@ from typing import Any
 
 from cost_models.tensor_size import element_bytes
 from placer.errors import ModelError
+from placer.extraction.files.sorted_tables import read_table, read_varint
 from placer.extraction.graph_defs.protobufs import dtype_name, shape_of
-from placer.extraction.splitting.sorted_tables import read_table, read_varint
 from placer.graph.program_source import Warning_
 
 PREFIX = Path("variables") / "variables"

@@ -12,15 +12,15 @@ from typing import Any
 
 from cost_models.tensor_size import element_bytes
 from placer.errors import ModelError
-from placer.extraction.graph_defs.protobufs import dtype_name
-from placer.extraction.splitting.parts import Table
-from placer.extraction.splitting.sorted_tables import (
+from placer.extraction.files.sorted_tables import (
     masked_checksum,
     read_table,
     read_varint,
     to_varint,
     write_table,
 )
+from placer.extraction.graph_defs.protobufs import dtype_name
+from placer.extraction.splitting.parts import Table
 
 OBJECT_GRAPH = b"_CHECKPOINTABLE_OBJECT_GRAPH"
 HEADER = b""
@@ -72,28 +72,6 @@ def same_values(one: tuple[Path, int], other: tuple[Path, int], size: int) -> bo
     """Whether two places (file, offset) hold the same ``size`` bytes; they are never read whole."""
     pairs = zip(_chunks(*one, size), _chunks(*other, size), strict=True)
     return all(mine == theirs for mine, theirs in pairs)
-
-
-def held_keys(prefix: Path) -> dict[int, str]:
-    """The keys of the objects in the checkpoint ``prefix`` by their number, which are those of the
-    SavedModel's objects; none where there is no such checkpoint, or one that cannot be read."""
-    from google.protobuf.message import DecodeError
-    from tensorflow.core.protobuf import tensor_bundle_pb2, trackable_object_graph_pb2
-
-    try:
-        entries = dict(read_table(prefix.with_name(f"{prefix.name}.index")))
-        count = tensor_bundle_pb2.BundleHeaderProto.FromString(entries[HEADER]).num_shards
-        entry = tensor_bundle_pb2.BundleEntryProto.FromString(entries[OBJECT_GRAPH])
-        shard = prefix.with_name(f"{prefix.name}.data-{entry.shard_id:05d}-of-{count:05d}")
-        content = _string(b"".join(_chunks(shard, entry.offset, entry.size)))
-        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content)
-    except (ModelError, DecodeError, KeyError, IndexError, OSError):
-        return {}
-    return {
-        number: attribute.checkpoint_key
-        for number, node in enumerate(graph.nodes)
-        for attribute in node.attributes
-    }
 
 
 def split_checkpoint(prefix: Path, folder: Path, keys: Mapping[str, Table]) -> None:

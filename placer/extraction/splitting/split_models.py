@@ -8,8 +8,10 @@ from placer.errors import ModelError, near_names
 from placer.extraction.files.sources import graph_defs, model_file, read_source
 from placer.extraction.graph_defs.op_definitions import called_function
 from placer.extraction.graph_defs.protobufs import copied, fill_shape, functions_by_name
+from placer.extraction.reading.checkpoint_index import read_index
+from placer.extraction.reading.loaded_variables import checkpoint_keys
 from placer.extraction.splitting.parts import Table
-from placer.extraction.splitting.split_checkpoints import held_keys, split_checkpoint
+from placer.extraction.splitting.split_checkpoints import split_checkpoint
 from placer.extraction.splitting.split_graphs import copies_of, find_tables, is_split, split_graph
 from placer.graph.op_types import CALLS
 from placer.graph.tensor_names import data_inputs, op_of
@@ -38,7 +40,7 @@ def split_model(source: Path, counts: Mapping[str, int], target: Path, *, weight
         return
     keys: dict[str, Table] = {}
     folder = source.resolve()
-    held = held_keys(folder / "variables" / "variables")
+    held = checkpoint_keys(read_index(folder)) or {}
     for meta_graph in message.meta_graphs:
         keys.update(_split_meta_graph(meta_graph, counts, held))
     target.mkdir()

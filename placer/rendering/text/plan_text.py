@@ -23,7 +23,7 @@ from placer.rendering.quantities import (
 )
 from placer.rendering.text.answers import idle_note, plan_answer, status_words
 from placer.rendering.text.conflict_text import render_conflict
-from placer.rendering.text.cost_text import cost_text
+from placer.rendering.text.cost_parts import cost_text
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import ROWS, Facts, Rows, Title, answer_line, model_title
 from placer.rendering.text.loading_text import loaded_line, need_lines

@@ -110,7 +110,7 @@ def test_a_missing_shard_beside_others_is_named(towers, tmp_path):
     data.with_name("variables.data-00001-of-00003").write_bytes(b"")
     from tensorflow.core.protobuf import tensor_bundle_pb2
 
-    from placer.extraction.splitting.sorted_tables import read_table, write_table
+    from placer.extraction.files.sorted_tables import read_table, write_table
 
     file = tmp_path / "model" / "variables" / "variables.index"
     entries = dict(read_table(file))
