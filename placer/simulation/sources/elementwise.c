@@ -2,9 +2,9 @@
  *
  * Their names are <op>_GPU_DT_<in>_DT_<out>_kernel.  Their arguments are the operands, then the
  * result, each as a memref: its address twice, an offset of 0, the sizes and the strides.  An
- * operand that is broadcast has a stride of 0 there.  The number of elements stands before the first
- * memref or behind it.  All of this was read off the launches of ops with known operands
- * (tests/simulation/test_computed_kernels.py runs them).
+ * operand that is broadcast has a stride of 0 there.  The number of elements, and before TensorFlow
+ * 2.21 that of a row, stand before the first memref or behind it.  All of this was read off the
+ * launches of ops with known operands (tests/simulation/test_computed_kernels.py runs them).
  *
  * Values are computed as long double, which holds all of int64; between floats nothing is. */
 #include "allocator.h"
@@ -96,7 +96,8 @@ static long double result_of(enum op op, long double a, long double b, long doub
  * are its offset, sizes and strides; of the last, the result, only the address is read. */
 static int read_memrefs(void **arguments, struct memref *memrefs, int count) {
     int at = 0, found = 0;
-    if (!block_at(ARGUMENT(void *, 0), NULL)) at = 1; /* the number of elements */
+    for (; !block_at(ARGUMENT(void *, at), NULL); at++) /* the number of elements, and of a row */
+        if (at > MOST_RANK) return 0;
     for (; found < count; found++) {
         struct memref *memref = &memrefs[found];
         memref->start = ARGUMENT(char *, at);

@@ -222,7 +222,7 @@ static void move_values(const char *name, const char *after, unsigned blocks, vo
 }
 
 const struct rule SORTING_RULES[] = {
-    {{"DeviceReduceByKeyKernelI", "21BoundedOutputIteratorE", "constant_iteratorIi"}, count_runs},
+    {{"DeviceReduceByKeyKernelI", "21BoundedOutputIteratorE"}, count_runs},
     {{"16MoveValuesKernelE"}, move_values},
     {{"DeviceSegmentedRadixSortKernelI"}, sort_segments},
     {{"18ColumnIndexCreatorE"}, number_columns},
