@@ -74,6 +74,9 @@ class Simulation:
             self.now = now
             if idle[op]:
                 continue
+            if op in self.layout.dead:
+                self._pass_by(op)
+                continue
             self._start(op)
             if lasts[now] == now:
                 self._finish(op)
@@ -144,6 +147,12 @@ class Simulation:
             received.holders -= 1
         if effect >= Effect.UPDATE_VARIABLE:
             self._change_state(op, effect)
+
+    def _pass_by(self, op: int) -> None:
+        """A dead op writes nothing, and lets go what it would have read."""
+        for received in self._receive_inputs(op) if self.layout.copies else ():
+            received.holders -= 1
+        self._finish(op)
 
     def _finish(self, op: int) -> None:
         """The op needs its temporaries and inputs no more; what nobody reads is freed with them."""
@@ -312,6 +321,8 @@ class Simulation:
     def _transpose(self, op: int, value: int, copy: int) -> None:
         """The copy in another order of its dimensions, made as soon as the op is done."""
         source = self.held[value]
+        if op in self.layout.dead:
+            return
         self.held[copy] = self._new(op, copy, "activation", holders=self.layout.readers[copy])
         if source is None:
             return

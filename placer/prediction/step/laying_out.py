@@ -16,6 +16,7 @@ from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import LIST_ITEM_INPUT, LOOPS, MERGES, READ_VARIABLE, REF_VARIABLES
 from placer.graph.order import is_back_edge
 from placer.graph.rewriting import find_arrivals
+from placer.prediction.step.branches import find_dead
 from placer.prediction.step.control_flow import loop_invariants
 from placer.prediction.step.image_orders import ImageOrder, find_image_order
 from placer.prediction.step.routes import Place, Routes, is_cpu
@@ -107,6 +108,8 @@ def lay_out_step(
     _add_effects(layout, graph, folded)
     layout.idle = _find_idle(layout, graph)
     layout.lasting = tuple(chain.from_iterable(compress(layout.outputs, layout.idle)))
+    layout.dead_in = find_dead(graph, [sum(layout.bytes[v] for v in o) for o in layout.outputs])
+    layout.dead = next(iter(layout.dead_in), frozenset())
     return layout
 
 

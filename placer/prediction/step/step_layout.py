@@ -51,6 +51,8 @@ class StepLayout:
       nobody changes; ``lasting`` are its outputs.
     - ``inputs``: of one that is done when a copy is (:func:`find_arrivals`),
       also what was sent, last: it is held at home until then.  ``arrivals`` are those ops.
+    - ``dead``: those of branches that do not run; ``dead_in`` has the same where the larger branch
+      of each conditional runs, and where the smaller does.
 
     By value:
 
@@ -92,12 +94,17 @@ class StepLayout:
     arrivals: list[int] = field(default_factory=list)
     idle: list[bool] = field(default_factory=list)
     lasting: tuple[int, ...] = ()
+    dead: frozenset[int] = frozenset()
+    dead_in: tuple[frozenset[int], ...] = ()
 
     def sampled(self, number: int) -> StepLayout:
-        """The layout with sample ``number`` of every op's temporary bytes."""
-        return self._with_temporaries(
+        """The layout with sample ``number`` of every op's temporary bytes, and of branches."""
+        found = self._with_temporaries(
             {op: found[(number + op) % len(found)] for op, found in self.temporary_samples.items()}
         )
+        if not self.dead_in:
+            return found
+        return replace(found, dead=self.dead_in[number % len(self.dead_in)])
 
     def least(self) -> StepLayout:
         """The layout with the least temporary bytes of every op."""
