@@ -66,7 +66,8 @@ def predict(
     needs = {}
     if with_needs:
         at_once = peaks_at_once(step, steps.threaded_steps if steps else ())
-        needs = with_orders_ahead(step, needs_along(step, requests, [*peaks, *at_once]), ahead)
+        along = needs_along(step, requests, [*peaks, *at_once])
+        needs = with_orders_ahead(step, along, ahead, requests)
     if with_parts:
         needs = parts_of_needs(step, needs, requests, cluster.caps)
     return Metrics(

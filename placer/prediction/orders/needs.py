@@ -3,13 +3,21 @@
 A GPU's allocator must serve them; a CPU must hold what lives at once.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
 from placer.prediction.memory.allocations import Allocations, find_allocations
 from placer.prediction.memory.allocator import rounded_bytes
-from placer.prediction.memory.need import KeptChunks, Need, find_need, peak_in_use, serves
+from placer.prediction.memory.need import (
+    MOST_STEPS,
+    KeptChunks,
+    Need,
+    find_need,
+    peak_in_use,
+    serves,
+)
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import MemoryNeed, NeedParts, PeakRange
 from placer.prediction.orders.execution_orders import range_of
@@ -185,17 +193,36 @@ def _need_parts(
 
 
 def with_orders_ahead(
-    step: StepMemory, known: Mapping[str, MemoryNeed], ahead: Iterable[Sequence[str]]
+    step: StepMemory,
+    known: Mapping[str, MemoryNeed],
+    ahead: Iterable[Sequence[str]],
+    requests: Sequence[Mapping[str, Allocations]] = (),
 ) -> dict[str, MemoryNeed]:
-    """Returns what was found, and what is needed where devices run ``ahead`` of each other.
+    """Returns what was found, and what is needed where devices run ``ahead`` of each other, and
+    where every step takes another one of these orders, or of those of the ``requests``.
 
     These orders are as far apart as they may be: they count where they need more than was found,
     and nothing is thought to be beyond.
     """
     needs = dict(known)
-    for asked in requests_along(step, ahead):
-        needs = {name: _at_least(need, asked[name]) for name, need in needs.items()}
+    asked = requests_along(step, ahead)
+    for each in (*asked, *_in_other_orders([*requests, *asked], len(requests))):
+        needs = {name: _at_least(need, each[name]) for name, need in needs.items()}
     return needs
+
+
+def _in_other_orders(
+    requests: Sequence[Mapping[str, Allocations]], count: int
+) -> Iterator[dict[str, Allocations]]:
+    """So many runs in which every step takes another order, where variables move: memory is then
+    divided otherwise for the step that comes next."""
+    moves = any(asked.moved for along in requests for asked in along.values())
+    for seed in range(count if moves else 0):
+        first, *later = random.Random(seed).choices(requests, k=MOST_STEPS)
+        yield {
+            name: replace(asked, later=tuple([each[name].in_step(1) for each in later]))
+            for name, asked in first.items()
+        }
 
 
 def _at_least(known: MemoryNeed, asked: Allocations) -> MemoryNeed:

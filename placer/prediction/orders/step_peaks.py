@@ -116,7 +116,8 @@ class StepPeaks:
         at_once = peaks_at_once(step, self.steps.threaded_steps)
         found = needs_along(step, requests, [*along, *at_once], close)
         if all(need.need.high_bytes <= caps[name] for name, need in found.items()):
-            found = with_orders_ahead(step, found, self.steps.running_ahead(step, cluster))
+            ahead = self.steps.running_ahead(step, cluster)
+            found = with_orders_ahead(step, found, ahead, requests)
         return {name: max(need.need.high_bytes, highest[name]) for name, need in found.items()}
 
     def possible_lifetimes(self) -> PossibleLifetimes:

@@ -6,7 +6,7 @@ from graphs_by_hand import draw, draw_costs
 
 from placer.prediction.memory.allocations import peaks_in
 from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.orders.needs import needs_along, requests_along
+from placer.prediction.orders.needs import needs_along, requests_along, with_orders_ahead
 
 
 def _needs(step, *orders):
@@ -78,3 +78,27 @@ def test_the_range_is_over_the_orders():
     need = _needs(step, depth_first, breadth_first)["GPU:0"].need
     assert need.low_bytes < 2 * 4096 <= need.high_bytes
     assert _needs(step, depth_first)["CPU:0"].need.high_bytes == 0
+
+
+def test_every_step_may_take_another_order():
+    """v becomes g, of 8 MiB.  Along either order alone it is served in 17 MiB; where a step of the
+    second follows one of the first, x of 1 MiB leaves too little before v.
+
+    first:   | v      |x|      ==> | v      | g      |     ==> |        | v      |
+    second:  |        | v      |   ==> |x.......| v      | g      |
+    """
+    graph = draw(
+        "v=VarHandleOp, g -> u=AssignVariableOp",
+        "s -> g",
+        "s -> x -> y",
+        bytes={"g": 8 << 20, "x": 1 << 20},
+        dtypes={"v": "resource"},
+    )
+    costs = draw_costs(graph, persistent_bytes={"v": 8 << 20})
+    step = StepMemory(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), ("GPU:0",))
+    requests = requests_along(step, (tuple("vsxygu"), tuple("vsxguy")))
+    needs = needs_along(step, requests, [*map(peaks_in, requests)])
+    assert 17 << 20 < needs["GPU:0"].need.high_bytes < 18 << 20
+    found = with_orders_ahead(step, needs, [], requests)
+    assert 24 << 20 < found["GPU:0"].need.high_bytes < 25 << 20
+    assert with_orders_ahead(step, needs, []) == needs
