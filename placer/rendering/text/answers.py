@@ -1,8 +1,9 @@
 """The first sentence of a screen: what a person would say of the result."""
 
-from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, spell_bytes
 from placer.plan.plan import Plan
 from placer.plan.report import Report
+from placer.plan.request import NEVER
 from placer.plan.rows import device_words
 from placer.rendering.quantities import format_share, share_of_cap
 from placer.rendering.text.conflict_text import conflict_reason
@@ -26,13 +27,23 @@ def plan_answer(plan: Plan) -> str:
         required = format_bytes(plan.need_bytes[name])
         return (
             f"Does not fit on {devices}, as far as was found: {name} requires {required}, "
-            f"{format_bytes(over[name])} more than its limit."
+            f"{format_bytes(over[name])} more than its limit. May fit (not tried): "
+            f"{_untried_fix(plan, name)}."
         )
     figures = []
     if full := fullest(plan):
         figures.append(f"{full} full")
     figures.append(f"sends {format_bytes(plan.metrics.sent_bytes)} a step")
     return f"{_fits(plan, devices)}: {', '.join(figures)} ({status_words(plan)})."
+
+
+def _untried_fix(plan: Plan, name: str) -> str:
+    """What may make a placement fit that is over the limit of the device ``name``."""
+    if plan.request.get("offload") == NEVER:
+        return "--offload auto"
+    if plan.conflict and plan.conflict.fixes:
+        return plan.conflict.fixes[0].change
+    return f"--max-memory {name}={spell_bytes(plan.need_bytes[name])}"
 
 
 def status_words(plan: Plan) -> str:
@@ -116,6 +127,6 @@ def _nothing_placed(plan: Plan, devices: str) -> str:
     sentence = f"Does not fit on {devices} (proven){why}."
     if plan.conflict and plan.conflict.fixes:
         return f"{sentence} Would fit (tried): {plan.conflict.fixes[0].change}."
-    if plan.request.get("offload") == "never":
+    if plan.request.get("offload") == NEVER:
         return f"{sentence} May fit (not tried): --offload auto."
     return sentence
