@@ -27,8 +27,7 @@ def plan_answer(plan: Plan) -> str:
         required = format_bytes(plan.need_bytes[name])
         return (
             f"Does not fit on {devices}, as far as was found: {name} requires {required}, "
-            f"{format_bytes(over[name])} more than its limit. May fit (not tried): "
-            f"{_untried_fix(plan, name)}."
+            f"{format_bytes(over[name])} more than its limit.{_fix(plan, name)}"
         )
     figures = []
     if full := fullest(plan):
@@ -37,13 +36,16 @@ def plan_answer(plan: Plan) -> str:
     return f"{_fits(plan, devices)}: {', '.join(figures)} ({status_words(plan)})."
 
 
-def _untried_fix(plan: Plan, name: str) -> str:
-    """What may make a placement fit that is over the limit of the device ``name``."""
+def _fix(plan: Plan, over: str = "") -> str:
+    """What makes it fit, if that was tried, or what may; ``over`` is a device above its limit."""
+    fixes = plan.conflict.fixes if plan.conflict else ()
+    if fixes and fixes[0].kind:
+        return f" Would fit (tried): {fixes[0].change}."
+    limit = f"--max-memory {over}={spell_bytes(plan.need_bytes[over])}" if over else ""
+    untried = fixes[0].change if fixes else limit
     if plan.request.get("offload") == NEVER:
-        return "--offload auto"
-    if plan.conflict and plan.conflict.fixes:
-        return plan.conflict.fixes[0].change
-    return f"--max-memory {name}={spell_bytes(plan.need_bytes[name])}"
+        untried = "--offload auto"
+    return f" May fit (not tried): {untried}." if untried else ""
 
 
 def status_words(plan: Plan) -> str:
@@ -124,9 +126,4 @@ def _nothing_placed(plan: Plan, devices: str) -> str:
             "proven impossible."
         )
     why = f": {conflict_reason(plan.conflict)}" if plan.conflict else ""
-    sentence = f"Does not fit on {devices} (proven){why}."
-    if plan.conflict and plan.conflict.fixes:
-        return f"{sentence} Would fit (tried): {plan.conflict.fixes[0].change}."
-    if plan.request.get("offload") == NEVER:
-        return f"{sentence} May fit (not tried): --offload auto."
-    return sentence
+    return f"Does not fit on {devices} (proven){why}.{_fix(plan)}"
