@@ -5,10 +5,10 @@
 Of every accelerator of each plan a limit is asked for that is a byte below what it requires, just
 that, and a byte above.  Held against each other are the gate on the plan, the plan's own parts
 (``needs``), the same placement predicted again under that cap, and the gate of ``report`` on its
-trial placement where the search is the same.  At the first two limits the command searches again
-under that cap, with a gate of the same: it ends with exit code 0 or says that nothing fits, its
-gate never trips, and at a cap that the plan keeps nothing is proven impossible.  On one
-accelerator, without offloading, it fits just when the gate passes.
+trial placement where the search is the same.  Just at what is required the command searches
+again under that cap, with a gate of the same: it ends with exit code 0 or says that nothing was
+found, its gate never trips, and nothing is proven impossible.  On one accelerator, without
+offloading, it fits, and a byte below it does not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import graphs
+from auto.agreement import build
 
+from cost_models.clusters import parse_cluster
 from placer.commands.gates import Gates, check_plan
 from placer.extraction.process.child_process import one_reading_process
 from placer.plan.plan import Plan
@@ -36,8 +36,9 @@ from placer.solving.process.child_search import one_search_process
 Asked = tuple[Path, str, dict[str, Any]]
 """A program, devices and options."""
 
-WORK = {"time_limit": 20.0, "work_limit": 3}
+WORK = {"time_limit": 10.0, "work_limit": 2}
 ALONE = {"offload": "never"}
+CHANGES = frozenset(("fit", "order", "strategy", "split_tables"))
 HOSTS = "".join(
     f'[[device]]\nname = "/job:worker/task:{task}/device:{name}:0"\n'
     f'type = "{name}"\nmemory = "{size}"\n'
@@ -110,22 +111,6 @@ CASES = (
 )
 
 
-def build(name: str, out: Path) -> tuple[Path, tuple[str, ...]]:
-    """The GraphDef of a program for any batch, and its outputs."""
-    path = out / f"{name}.pb"
-    known = path.with_suffix(".json")
-    if not known.exists():
-        import keras
-
-        keras.utils.set_random_seed(0)
-        graph = next(graph for graph in graphs.GRAPHS if graph.name == name)
-        model = graph.build()  # kept here: functions hold their variables weakly
-        program, outputs = graphs.flat_program(graphs._step(graph, model, None))
-        path.write_bytes(program.SerializeToString())
-        known.write_text(json.dumps(outputs))
-    return path, tuple(json.loads(known.read_text()))
-
-
 def differences(case: Case, out: Path) -> Iterator[str]:
     """Yields a sentence for each two that disagree; at last how many verdicts were held."""
     import placer
@@ -138,13 +123,13 @@ def differences(case: Case, out: Path) -> Iterator[str]:
     options = {**WORK, **case.options, "outputs": outputs}
     if case.share:
         whole = {key: options[key] for key in ("batch_size", "outputs")}
-        size = placer.place(path, "1xT4", offload="never", **whole).need_bytes["GPU:0"]
-        names = [d.name for d in placer.place(path, devices, **whole).devices if d.type == "GPU"]
+        size = placer.report(path, **whole).memory.required_bytes
+        names = parse_cluster(devices).workers
         options["max_memory"] = dict.fromkeys(names, int(case.share * size))
     plan = placer.place(path, devices, **options)
     if not plan.fits:
         yield f"does not fit ({plan.solver.status})"
-    plain = not {"fit", "order", "strategy", "split_tables"}.intersection(options)
+    plain = not CHANGES.intersection(options)
     found = placer.report(path, devices, **options).plan if plain else None
     asked = 0
     for device in plan.devices:
@@ -157,7 +142,7 @@ def differences(case: Case, out: Path) -> Iterator[str]:
             told = [*held(plan, device, limit, (path, devices, options))]
             if found and trips(found, device, limit) != trips(plan, device, limit):
                 told.append("the gate of report says otherwise")
-            if limit <= size:
+            if limit == size or (limit < size and is_decided(plan, options)):
                 told += searched(plan, device, limit, (path, devices, options))
             yield from (f"{device.name} at {limit:,} of {size:,}: {unlike}" for unlike in told)
             asked += 1
@@ -194,12 +179,17 @@ def searched(plan: Plan, device: PlannedDevice, limit: int, asked: Asked) -> Ite
         yield f"place with the cap and the gate ends with {code}: {text[-300:]}"
     if passes and code == 5:
         yield "it is proven impossible, and the plan keeps it"
-    is_alone = [row.name for row in plan.devices if row.type != "CPU"] == [device.name]
-    plain = not {"fit", "order", "strategy", "split_tables"}.intersection(options)
-    if is_alone and plain and options.get("offload") == "never" and (code == 0) != passes:
+    if is_decided(plan, options) and (code == 0) != passes:
         yield f"the search under the cap ends with {code}"
     elif passes and code:
         yield "(a new search did not find a placement that keeps it)"
+
+
+def is_decided(plan: Plan, options: dict[str, Any]) -> bool:
+    """Whether there is one placement: all on one accelerator, the program as it is."""
+    accelerators = [row for row in plan.devices if row.type != "CPU"]
+    is_whole = not CHANGES.intersection(options) and options.get("offload") == "never"
+    return is_whole and len(accelerators) == 1
 
 
 def under(options: dict[str, Any], device: PlannedDevice, limit: int) -> dict[str, Any]:
