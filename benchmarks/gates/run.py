@@ -43,7 +43,7 @@ HOSTS = "".join(
     f'[[device]]\nname = "/job:worker/task:{task}/device:{name}:0"\n'
     f'type = "{name}"\nmemory = "{size}"\n'
     for task in range(2)
-    for name, size in (("GPU", "64MiB"), ("CPU", "8GiB"))
+    for name, size in (("GPU", "12MiB"), ("CPU", "8GiB"))
 )
 
 
@@ -85,7 +85,7 @@ CASES = (
     _case("perceptron", "1xT4", batch_size=1, reserve="1GiB+10%", **ALONE),
     _case("small_resnet_adam", "1xT4", batch_size=16, red_zones=False, **ALONE),
     # several accelerators
-    _case("perceptron", "2xT4", 0.6, batch_size=8192, **ALONE),
+    _case("perceptron", "2xT4", 0.7, batch_size=256, **ALONE),
     _case("transformer_encoder", "2xT4", 0.7, batch_size=16, **ALONE),
     _case("recommender", "2xT4", 0.6, batch_size=2048, **ALONE),
     _case("perceptron_adam", "2xT4", 0.6, batch_size=256, **ALONE),
@@ -107,7 +107,7 @@ CASES = (
     _case("transformer_encoder", "2xT4", batch_size=16, strategy="replicas:2", **ALONE),
     _case("mlp_mixer", "2xT4", 0.7, batch_size=32, strategy="pipeline:4", **ALONE),
     # two hosts
-    _case("perceptron", "two hosts", batch_size=8192),
+    _case("perceptron", "two hosts", batch_size=256),
 )
 
 

@@ -94,7 +94,7 @@ def test_where_nothing_fits_the_first_sentence_names_a_fix(saved_model, tmp_path
     first = " ".join(found.summary(width=120).partition("\n\n")[0].split())
     assert re.fullmatch(
         f"No strategy fits {devices}: with as-it-is GPU:0 requires .+, .+ more than its limit. "
-        r"Would fit \(tried\): --offload auto \(one-placement, .+ a step\).",
+        r"Would fit \(tried\): offload='auto' \(one-placement, .+ a step\).",
         first,
     )
     changes = [line.partition(": ") for line in found.advice]
