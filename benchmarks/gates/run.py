@@ -5,7 +5,7 @@
 Of every accelerator of each plan a limit is asked for that is a byte below what it requires, just
 that, and a byte above.  Held against each other are the gate on the plan, the plan's own parts
 (``needs``), the same placement predicted again under that cap, and the gate of ``report`` on its
-trial placement where the search is the same.  Just at what is required the command searches
+trial placement where that is the same.  Just at what is required the command searches
 again under that cap, with a gate of the same: it ends with exit code 0 or says that nothing was
 found, its gate never trips, and nothing is proven impossible.  On one accelerator, without
 offloading, it fits, and a byte below it does not.
@@ -127,8 +127,6 @@ def differences(case: Case, out: Path) -> Iterator[str]:
         names = parse_cluster(devices).workers
         options["max_memory"] = dict.fromkeys(names, int(case.share * size))
     plan = placer.place(path, devices, **options)
-    if not plan.fits:
-        yield f"does not fit ({plan.solver.status})"
     plain = not CHANGES.intersection(options)
     found = placer.report(path, devices, **options).plan if plain else None
     asked = 0
@@ -140,13 +138,14 @@ def differences(case: Case, out: Path) -> Iterator[str]:
             yield f"{device.name} requires {size:,}, its parts {dict(device.needs)}"
         for limit in (size - 1, size, size + 1):
             told = [*held(plan, device, limit, (path, devices, options))]
-            if found and trips(found, device, limit) != trips(plan, device, limit):
+            is_same = found is not None and found.placement == plan.placement
+            if found and is_same and trips(found, device, limit) != trips(plan, device, limit):
                 told.append("the gate of report says otherwise")
             if limit == size or (limit < size and is_decided(plan, options)):
                 told += searched(plan, device, limit, (path, devices, options))
             yield from (f"{device.name} at {limit:,} of {size:,}: {unlike}" for unlike in told)
             asked += 1
-    yield f"{asked} limits"
+    yield f"{asked}" + ("" if plan.fits else " (over its limits)")
 
 
 def trips(plan: Plan, device: PlannedDevice, limit: int) -> bool:
@@ -181,7 +180,7 @@ def searched(plan: Plan, device: PlannedDevice, limit: int, asked: Asked) -> Ite
         yield "it is proven impossible, and the plan keeps it"
     if is_decided(plan, options) and (code == 0) != passes:
         yield f"the search under the cap ends with {code}"
-    elif passes and code:
+    elif plan.fits and passes and code:
         yield "(a new search did not find a placement that keeps it)"
 
 

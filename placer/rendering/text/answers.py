@@ -37,7 +37,7 @@ def plan_answer(plan: Plan) -> str:
 
 
 def _fix(plan: Plan, over: str = "") -> str:
-    """What makes it fit, if that was tried, or what may; ``over`` is a device above its limit."""
+    """Returns the change with which it fits, or may; ``over`` is a device above its limit."""
     fixes = plan.conflict.fixes if plan.conflict else ()
     if fixes and fixes[0].kind:
         return f" Would fit (tried): {fixes[0].change}."

@@ -70,7 +70,7 @@ def _nearest(found: AutoResult) -> str:
 
 
 def _fix(found: AutoResult) -> str:
-    """What makes a way fit."""
+    """Returns the change that makes a way fit, or may."""
     if found.advice:
         change, _, way = found.advice[0].partition(": ")
         return f"Would fit (tried): {change} ({way})."
