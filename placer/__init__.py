@@ -105,6 +105,10 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'placer' has no attribute {name!r}")
     found = getattr(import_module(_HOMES[name]), name)
+    if isinstance(found, type):
+        return found
+    options = import_module("placer.plan.request").Keywords
+    found = import_module("placer.argument_types").front(found, options)
     if name not in _LONG:
         return found
     return import_module("placer.rendering.progress").with_progress(found, f"placer.{name}")

@@ -13,10 +13,11 @@ if __name__ == "__main__" and "-m" in sys.orig_argv and not sys.flags.safe_path:
 
 import atexit
 import gc
+import io
 import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from placer.errors import PlacerError, missing_tensorflow
@@ -26,6 +27,7 @@ from placer.front_words import command_line
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
+    from typing import Any
 
 SIGNALLED = 128
 """A shell's exit code for what a signal ended, less the number of the signal."""
@@ -52,13 +54,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         gc.set_threshold(COLLECTION_THRESHOLD)
         atexit.register(gc.freeze)  # the end of the process looks for no garbage
-        _open_closed_streams()
+        _open_streams()
         print_everything()
         arguments = parse(sys.argv[1:] if argv is None else [*argv])
         set_color(arguments.color)
         with terminable(), native_logs(arguments), logs(arguments):
             arguments.run(arguments)
             sys.stdout.flush()
+        if _Output.is_unread:
+            return SIGNALLED + signal.SIGPIPE
     except SystemExit as stop:  # argparse has printed the help or the error
         return stop.code if isinstance(stop.code, int) else 0
     except PlacerError as error:
@@ -67,9 +71,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("terminated", TERMINATED)
     except KeyboardInterrupt:
         return _fail("interrupted", SIGNALLED + signal.SIGINT)
-    except BrokenPipeError:  # the reader, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return SIGNALLED + signal.SIGPIPE
     except OSError as error:
         if error.errno not in NO_SPACE:
             return _fail_unexpectedly(error, arguments)
@@ -83,8 +84,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _open_closed_streams() -> None:
-    """Opens ``/dev/null`` where the caller closed stdout or stderr (``>&-``)."""
+class _Output(io.FileIO):
+    """Takes what nobody reads any more (``| head``): the exit code is still that of the result."""
+
+    is_unread = False
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            _Output.is_unread = True
+            return len(data)
+
+
+def _open_streams() -> None:
+    """Has stdout outlive its reader, and ``/dev/null`` where the caller closed stdout or stderr
+    (``>&-``)."""
+    own = sys.__stdout__
+    if own is not None and sys.stdout is own:
+        out = io.BufferedWriter(_Output(own.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(
+            out, own.encoding, own.errors, line_buffering=own.line_buffering
+        )
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
 
@@ -143,7 +164,8 @@ def _fail(message: str, exit_code: int) -> int:
 
     sys.stdout.flush()
     shown = printable(message, keep="\n")
-    sys.stderr.write(f"placer: {shown}\n")
+    with suppress(BrokenPipeError):
+        sys.stderr.write(f"placer: {shown}\n")
     return exit_code
 
 

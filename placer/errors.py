@@ -28,6 +28,10 @@ class UsageError(PlacerError):
     exit_code = 2
 
 
+class ArgumentError(UsageError, TypeError):
+    """An argument is of another type than the function takes."""
+
+
 SHOWN = 5
 """Names in a message; of the others it says how many there are."""
 
@@ -125,6 +129,12 @@ class InfeasibleError(PlacerError):
 
 class NoSolutionError(PlacerError):
     """No placement was found within the time limit, and none is proven impossible."""
+
+    exit_code = 6
+
+
+class TimeLimitError(PlacerError):
+    """A run did not end within its time limit."""
 
     exit_code = 6
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from networkx import MultiDiGraph
 
     from placer.application.binding.model_binding import BoundModel, BoundStep
-    from placer.application.running.checkpoints import Progress
     from placer.questions.auto_result import AutoResult
 
 
@@ -117,7 +116,7 @@ def load_placed(
     missing: str = "warn",
     allow_unsafe: bool = False,
     follow_links: bool = False,
-    progress: Progress | bool = True,
+    progress: Callable[[int, int, str], None] | bool = True,
 ) -> Any:
     """Loads a placed SavedModel as ``tf.saved_model.load`` does, with variables on their devices.
 
@@ -132,7 +131,7 @@ def load_placed(
 
     Raises :class:`ModelError` if ``path`` is not a SavedModel, does what it may not, or has
     damaged weights, :class:`UsageError` for absent devices that are an error,
-    :class:`PlacerError` if it is too late to have the devices of a rehearsal.
+    :class:`UsageError` if it is too late to have the devices of a rehearsal.
     """
     from placer.application.running.serving import load_placed as load
 
@@ -153,7 +152,7 @@ def load_checkpoint(
     prefix: str | os.PathLike[str],
     *,
     partial: bool = False,
-    progress: Progress | bool = True,
+    progress: Callable[[int, int, str], None] | bool = True,
 ) -> int:
     """The bytes read from the checkpoint ``prefix`` into the variables of ``target``.
 

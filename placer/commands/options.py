@@ -49,8 +49,9 @@ _TABLE = """
 --model MODEL         Path to the model, if it moved since the plan was made
 
 --devices SPEC        Devices to place on: 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices
-                      lists the models) [default: local, this machine's GPUs; default CPU: this
-                      machine's, or unlimited for devices that this machine doesn't have]
+                      lists the models) [default: local, this machine's GPUs]. Without a CPU in
+                      SPEC, the CPU has this machine's memory, or no limit if this machine lacks the
+                      GPUs
 --max-memory GPU:0=8GiB,... *  Limit the memory of devices; GPU=8GiB limits every GPU, CPU=64GiB
                       the host
 --reserve 1GiB+10%    Keep this much memory free on each accelerator (10%%: of its limit)
@@ -59,9 +60,11 @@ _TABLE = """
                       transfer]
 --offload auto|never  Offload ops to the CPU when they don't fit on the GPUs, or never [default:
                       auto]
---pin GLOB=GPU:0 *    Pin ops to a device by name; * also matches / (repeatable)
---pin-type GLOB=GPU:0 *  Pin ops to a device by op type, such as MatMul (repeatable)
---keep-together GLOB *  Keep these ops on one device (repeatable)
+--pin GLOB=GPU:0 *    Pin the ops whose name matches GLOB to a device; * also matches /
+                      (repeatable)
+--pin-type GLOB=GPU:0 *  Pin the ops whose type matches GLOB, such as MatMul, to a device
+                      (repeatable)
+--keep-together GLOB *  Keep the ops whose name matches GLOB on one device (repeatable)
 --clear-devices       Ignore the device strings in the graph
 --colocate-gradients  Put every gradient op on the device of its forward op
 --keep-colocation     Follow the colocation hints (_class) of the graph, which TensorFlow does not
@@ -117,8 +120,8 @@ _TABLE = """
 --solver NAME         Search with this method: cp-sat, or a heuristic of placer compare such as heft
                       (docs/glossary.md explains them) [default: cp-sat]
 --workers N           Threads of the search [default: one per core]
---work-limit N        Limit each search by its own steps instead of seconds, for repeatable results
-                      unless the time limit comes first; 20 is usual
+--work-limit N        Stop each search after N units of work, so that results repeat (unless the
+                      time limit comes first); 20 is usual
 """
 """Options with what stands for their value (``{...}``: one of these, by default the first; with a
 ``*`` a list, as often as it is given; without one it is a switch) and their help."""

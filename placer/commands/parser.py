@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from textwrap import wrap
 from typing import Any, NoReturn
 
 from placer import __version__
@@ -55,7 +56,7 @@ docs/glossary.md explains the words of help and results.
 
 exit codes:
   0  ok                                   5  nothing fits (proven)
-  1  unexpected error                     6  no solution in time
+  1  unexpected error                     6  the time limit ran out
   2  wrong usage                          7  a gate tripped (--fail-above ...)
   3  model unreadable or unsupported      8  the run differs from the plan
   4  unresolved shape                   130  interrupted (Ctrl-C)
@@ -72,7 +73,6 @@ FEW = 16
 """Options that ``-h`` shows all of."""
 
 _EXAMPLE_WIDTH = 70
-
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "auto": (
@@ -151,9 +151,11 @@ class HelpFormatter(argparse.HelpFormatter):
     """Wraps descriptions, and leaves lines of examples as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if text.startswith("examples:"):
-            return text
-        return super()._fill_text(text, width, indent)
+        is_kept = text.startswith("examples:")
+        return text if is_kept else super()._fill_text(text, width, indent)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 
 class _Help(argparse.Action):
@@ -175,7 +177,7 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(add_help=False, allow_abbrev=False, **settings)
-        about = "Show the common options, or all"
+        about = "Show the common options (-h) or all (--help)"
         self.add_argument("-h", "--help", action=_Help, dest=argparse.SUPPRESS, nargs=0, help=about)
 
     def error(self, message: str) -> NoReturn:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from placer.argument_types import checked
 from placer.errors import InfeasibleError, UsageError, near_names, some
 from placer.files import rebased, write_text
 from placer.graph.program_source import Bindings, ModelSource
@@ -123,6 +124,7 @@ class Plan(Page):
         """
         return self.make_device_function()
 
+    @checked
     def make_device_function(self, *, missing: str = "warn") -> Callable[[Any], str]:
         """:attr:`device_function`; with ``missing="error"`` absent devices raise ``UsageError``.
 
@@ -152,6 +154,7 @@ class Plan(Page):
         function: Callable[[Any], str] = interactive().device_function(self, missing=missing)
         return function
 
+    @checked
     def bind(
         self, model: Any, *, strict: bool = False, missing: str = "warn"
     ) -> AbstractContextManager[BoundModel]:
@@ -162,6 +165,7 @@ class Plan(Page):
         )
         return bound
 
+    @checked
     def scope(self, *, values: bool = True, missing: str = "warn") -> AbstractContextManager[None]:
         """A context in which variables are created on their planned devices; see
         :func:`placer.application.placing.variable_scopes.planned_variables`."""
@@ -191,6 +195,7 @@ class Plan(Page):
         return text + "\n"
 
     @classmethod
+    @checked
     def from_json(cls, text: str, *, source: str = "the plan") -> Plan:
         """The plan written by :meth:`to_json`; ``source`` names it in messages.
 
@@ -233,6 +238,7 @@ class Plan(Page):
                     + f"; its devices are {', '.join(devices)}"
                 )
 
+    @checked
     def check_ops(self, ops: Collection[str]) -> None:
         """Raises ``UsageError`` with near names unless the plan places exactly the ``ops``, and
         those that it adds."""
@@ -252,6 +258,7 @@ class Plan(Page):
                 "model or signature?"
             )
 
+    @checked
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Writes the plan to ``path``; paths in it are relative to its folder.
 
@@ -260,6 +267,7 @@ class Plan(Page):
         write_text(path, self.kept_in(path).to_json(), force=force)
 
     @classmethod
+    @checked
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """The plan in a file, the model and other files that it names as they are found from there.
 
@@ -268,11 +276,13 @@ class Plan(Page):
         plan = cls.from_json(read_kept(path, "plan"), source=os.fspath(path))
         return plan.found_in(path)
 
+    @checked
     def kept_in(self, path: str | os.PathLike[str]) -> Plan:
         """The plan with paths as seen from the folder of the file ``path``."""
         folder = os.path.dirname(os.path.abspath(path))
         return self._with_paths(lambda known: rebased(known, os.getcwd(), folder))
 
+    @checked
     def found_in(self, path: str | os.PathLike[str]) -> Plan:
         """The plan out of the file ``path``, with paths as seen from here."""
         folder = os.path.dirname(os.path.abspath(path))
@@ -294,14 +304,6 @@ class Plan(Page):
             if str(request.get(key, "")).endswith((".toml", ".json")):
                 request[key] = change(request[key])
         return replace(self, model=model, request=request)
-
-
-def require_plan(given: Any) -> Plan:
-    """``given`` if it is a plan; raises ``UsageError`` saying how to read one from a path."""
-    if hasattr(given, "placement"):
-        found: Plan = given
-        return found
-    raise UsageError(f"the plan is {given!r}; give a Plan: placer.Plan.load(path) reads one")
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from typing import Any, Literal, SupportsIndex, TypedDict, TypeVar
 
 from cost_models.clusters import Devices, spec_text
 from cost_models.tensor_size import MOST_ELEMENTS
+from placer.argument_types import hints_of, require_type
 from placer.errors import UsageError, unknown_option
 from placer.graph.op_graph import Op
 from placer.graph.program_source import Access
 from placer.plan.measured_costs import Costs
-from placer.plan.option_types import require_types
 
 Sizes = tuple[int | str | None, ...]
 
@@ -147,7 +147,7 @@ class Options:
     a live program, which ``bind`` sets it for."""
 
     def __post_init__(self) -> None:
-        """Raises ``UsageError`` for numbers out of range, and for one name in place of several."""
+        """Raises ``UsageError`` for numbers out of range."""
         for name, least in (("batch_size", 1), ("trip_count", 0), ("seed", 0), ("work_limit", 1)):
             value = getattr(self, name)
             if value is None:
@@ -159,10 +159,6 @@ class Options:
             raise UsageError(f"time_limit is {self.time_limit!r}; give seconds above zero")
         self._check_fit()
         object.__setattr__(self, "split_tables", format_splits(read_splits(self.split_tables)))
-        for name in ("outputs", "keep_together"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                raise UsageError(f"{name} is a tuple of names; give ({value!r},)")
 
     @property
     def most_slowdown(self) -> float | None:
@@ -284,7 +280,9 @@ def read_options(given: Mapping[str, Any]) -> Options:
     Raises ``UsageError`` for a name that is none, with the nearest ones, and for wrong values.
     """
     require_options(given := current_names(given))
-    require_types(given)
+    hints = hints_of(Keywords)
+    for name, value in given.items():
+        require_type(name, value, hints[name])
     return Options(**given)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from placer.argument_types import checked
 from placer.files import write_text
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Summarised:
 
     __slots__ = ()
 
+    @checked
     def summary(self, width: int = 80) -> str:
         """The result as text of ``width`` columns."""
         text: str = interactive().render_result(self, "text", width=width)
@@ -49,6 +51,7 @@ class Drawn(Summarised):
 
     __slots__ = ()
 
+    @checked
     def to_html(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Writes one HTML file that needs nothing else to ``path``.
 

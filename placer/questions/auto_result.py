@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from placer.argument_types import checked
 from placer.errors import UsageError
 from placer.files import write_text
 from placer.graph.program_source import ModelSource
@@ -89,6 +90,7 @@ class AutoResult(Drawn):
         default_factory=dict, repr=False, compare=False, metadata={"in_file": False}
     )
 
+    @checked
     def with_strategy(self, name: str) -> AutoResult:
         """The result with another way chosen, to bind or to save it.
 
@@ -114,6 +116,7 @@ class AutoResult(Drawn):
         """Whether the program runs best as it is, on the device that TensorFlow takes anyway."""
         return self.chosen == AS_IT_IS
 
+    @checked
     def bind(self, model: Any, *, missing: str = "warn") -> AbstractContextManager[Any]:
         """A context in which a Keras model trains, evaluates and predicts in the chosen way; see
         :func:`placer.application.binding.model_binding.bind_model`.  As it is, nothing is changed.
@@ -125,6 +128,7 @@ class AutoResult(Drawn):
         found: AbstractContextManager[Any] = interactive().bind_auto(self, model, missing=missing)
         return found
 
+    @checked
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Writes the result with its plan to ``path``, for :meth:`load` in another process.
 
@@ -135,6 +139,7 @@ class AutoResult(Drawn):
         write_text(path, json.dumps(data, sort_keys=True, indent=1) + "\n", force=force)
 
     @classmethod
+    @checked
     def load(cls, path: str | os.PathLike[str]) -> AutoResult:
         """The result in a file that :meth:`save` wrote; it binds the model that it is of.
 

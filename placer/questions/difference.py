@@ -13,7 +13,7 @@ from placer.pipeline.model_report import analyse
 from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.placement import predict_on_one_device
 from placer.pipeline.workload import read_workload
-from placer.plan.plan import Plan, require_plan
+from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
 from placer.plan.results import Summarised
 from placer.plan.rows import PlannedDevice, device_words
@@ -72,7 +72,6 @@ def diff_plans(before: Plan, after: Plan) -> Difference:
 
     Raises :class:`UsageError` for plans that share no op: there is nothing to compare.
     """
-    before, after = require_plan(before), require_plan(after)
     if before.placement and after.placement and not set(before.placement) & set(after.placement):
         raise UsageError("the two plans share no op: they are of different models")
     rows_before, rows_after = _transfers(before), _transfers(after)

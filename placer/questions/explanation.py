@@ -14,7 +14,7 @@ from placer.pipeline.followed_hints import hints_apart
 from placer.pipeline.formulation import constraints_of
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.workload import Workload
-from placer.plan.plan import Plan, require_plan
+from placer.plan.plan import Plan
 from placer.plan.results import Summarised
 from placer.plan.rows import PlannedTransfer
 from placer.prediction.memory.timelines import StepMemory
@@ -94,7 +94,6 @@ def explain(
 ) -> OpExplanation | PlanExplanation:
     """Why ``op`` sits where it sits, or without one what holds all ops of ``plan``; see
     :func:`explain_op` and :func:`explain_plan`."""
-    require_plan(plan)
     if not isinstance(op, str | None):
         raise UsageError(f"op is {op!r}; give the name of an op or variable, or leave it out")
     if op is None:
@@ -122,7 +121,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     moves = tuple(_moves(plan, members.ops, group, constraints, workload))
     full = [move.device for move in moves if move.over_bytes.get(move.device)]
     code, reason, binding = _reason(op, device, group, constraints, full)
-    if code == CHOSEN:
+    if code == CHOSEN and len(constraints.group_devices[group]) > 1:
         reason = _instead(moves) or reason
     readers = set(graph.ops[op].inputs)
     outputs = set(graph.output_names[op])

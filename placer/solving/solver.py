@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from placer.errors import PlacerError, UsageError
+from placer.errors import PlacerError, UsageError, some
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, check
 from placer.solving.baselines import BASELINES, DoesNotFitError
@@ -63,12 +63,15 @@ def solve(
     that is not known, or a solver that is not registered, and
     :class:`~placer.errors.PlacerError` if what a registered solver claims does not hold.
     """
-    if not isinstance(problem, PlacementProblem):
-        raise UsageError(
-            f"the problem is {problem!r}; give a PlacementProblem: "
-            "placer.PlacementProblem.from_networkx makes one of a graph"
-        )
     check(problem)
+    devices = range(len(problem.device_names))
+    if hint is not None and (
+        len(hint) != len(problem.op_names) or any(device not in devices for device in hint)
+    ):
+        raise UsageError(
+            f"hint must have a device number from 0 to {len(devices) - 1} for each of "
+            f"{len(problem.op_names)} ops; got {some(hint)}"
+        )
     if solver not in _solvers:
         raise UsageError(f"there is no solver {solver!r}; there are {', '.join(solver_names())}")
     started = clock.monotonic()

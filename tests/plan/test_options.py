@@ -71,14 +71,14 @@ def test_a_mistyped_choice_is_refused_too():
         (lambda: placer.place("model", "2xT4", outputs=5), "outputs must be a list of names"),
         (
             lambda: placer.place("model", "2xT4", shapes={"x": 4}),
-            "shapes must be a mapping .*got 4",
+            "shapes must be a mapping .*got 4 in {'x': 4}",
         ),
         (lambda: placer.place("model", "2xT4", fit=True), "fit must be a text such as 'auto'"),
-        (lambda: placer.Plan.load(None), "the plan must be the path of a file; got None"),
+        (lambda: placer.Plan.load(None), "path must be the path of a file; got None"),
         (lambda: placer.place(3), "cannot read a program from what is of type 'int'"),
-        (lambda: placer.sweep("model", "2xT4"), "batch_sizes is '2xT4'; give one or more"),
+        (lambda: placer.sweep("model", "2xT4"), "batch_sizes must be a list of whole numbers"),
         (lambda: placer.sweep("model", [0]), "a batch size is 0; give a whole number"),
-        (lambda: placer.solve(3), "the problem is 3; give a PlacementProblem"),
+        (lambda: placer.solve(3), "problem must be a PlacementProblem, .*got 3"),
     ],
 )
 def test_arguments_of_a_wrong_type_are_named(call, told):

@@ -21,8 +21,6 @@ from placer.plan.request import Options, describe_request, requested_options
         ({"seed": 0.5}, "seed is 0.5"),
         ({"time_limit": -1.0}, "give seconds above zero"),
         ({"time_limit": float("nan")}, "give seconds above zero"),
-        ({"outputs": "logits"}, r"outputs is a tuple of names; give \('logits',\)"),
-        ({"keep_together": "a/*"}, "keep_together is a tuple"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused_at_once(options, told):

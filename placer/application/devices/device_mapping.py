@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cost_models.device_names import DeviceName, canonical, full_name, parse
-from placer.errors import PlacerError, UsageError, require_count
+from placer.errors import UsageError, require_count
 
 _LOG = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ def running_mapping(devices: Iterable[str], missing: str = "warn") -> DeviceMapp
     of a rehearsal and warns of it.
 
     Raises :class:`UsageError` for absent devices where ``missing`` is ``"error"``, and
-    :class:`PlacerError` if it is too late to have those of the rehearsal.
+    :class:`UsageError` if it is too late to have those of the rehearsal.
     """
     mapping = process_mapping(devices, on_hardware=forbids_absence(missing))
     configure_logical_cpus(mapping.cpu_count, f"{mapping.absence}: " if mapping.absent else "")
@@ -212,7 +212,7 @@ def cpu_devices(count: int) -> tuple[str, ...]:
 
     Configures them; call it before TensorFlow runs its first op.  ``GPU:i`` of a plan is then
     rehearsed on ``CPU:i+1``.  Raises :class:`UsageError` for what is no count,
-    :class:`PlacerError` if TensorFlow already started with fewer devices.
+    :class:`UsageError` if TensorFlow already started with fewer devices.
     """
     require_count("count", count, "one for each GPU that it stands in for")
     configure_logical_cpus(count + 1)
@@ -220,7 +220,7 @@ def cpu_devices(count: int) -> tuple[str, ...]:
 
 
 def configure_logical_cpus(count: int, reason: str = "") -> None:
-    """Has at least ``count`` logical CPU devices; raises :class:`PlacerError`, which begins with
+    """Has at least ``count`` logical CPU devices; raises :class:`UsageError`, which begins with
     the ``reason``, if it is too late."""
     import tensorflow as tf
     from tensorflow.python.eager import context
@@ -228,7 +228,7 @@ def configure_logical_cpus(count: int, reason: str = "") -> None:
     if context.context()._initialized:
         present = len(tf.config.list_logical_devices("CPU"))
         if present < count:
-            raise PlacerError(
+            raise UsageError(
                 f"{reason}the host and {count - 1} CPU devices in place of GPUs are needed, and "
                 f"TensorFlow has already started with {present} in all; call "
                 f"placer.cpu_devices({count - 1}) right after importing tensorflow, before any "

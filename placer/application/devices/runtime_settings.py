@@ -23,7 +23,7 @@ from placer.application.devices.graph_optimisers import (
     switch_memory_optimiser_off,
 )
 from placer.application.devices.session_devices import session_mapping
-from placer.errors import PlacerError, UsageError
+from placer.errors import UsageError
 from placer.plan.plan import Plan
 
 
@@ -47,12 +47,12 @@ def configure_runtime(
     plan is rehearsed: with ``split_gpu`` on one GPU divided by the plan's caps, else on logical
     CPU devices; ``on_hardware`` forbids both.
 
-    Call it before TensorFlow runs its first op; :class:`PlacerError` if that was already.
+    Call it before TensorFlow runs its first op; :class:`UsageError` if that was already.
     :class:`UsageError` for absent devices with ``on_hardware``, and for a plan whose caps are
     unknown where they are needed.
     """
     if context.context()._initialized:
-        raise PlacerError(
+        raise UsageError(
             "TensorFlow has already started, and its devices are what they are: call "
             "placer.configure_runtime(plan), or with devices such as '2xT4' where there is no plan "
             "yet, right after importing tensorflow, before any tensor, variable or model is made"

@@ -25,7 +25,8 @@ from typing import Any
 from placer import __version__
 from placer.application.placing.graph_placement import map_graph_devices
 from placer.application.running.generated_inputs import Array
-from placer.errors import ModelError, PlacerError, UsageError, unknown_option
+from placer.argument_types import hints_of, require_type
+from placer.errors import ModelError, TimeLimitError, UsageError, unknown_option
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import copied
@@ -94,13 +95,14 @@ def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
     ``dims``, ``allow_unsafe`` and ``follow_links``.  Inputs and weights are made up.
 
     Raises :class:`UsageError` for a wrong option, :class:`ModelError` for a model that cannot be
-    read or does not run here, :class:`PlacerError` at the time limit.
+    read or does not run here, :class:`TimeLimitError` at the time limit.
     """
     choice, access, shapes, ragged = pop_program_options(options)
     known = [item.name for item in fields(ProfileOptions)]
     for name in options:
         if name not in known:
             raise unknown_option(name, [*known, *ProgramChoice.__annotations__, "dims"])
+        require_type(name, options[name], hints_of(ProfileOptions)[name])
     wanted = ProfileOptions(shapes=shapes, ragged=ragged, **options)
     if wanted.steps < 1 or wanted.threads < 1:
         raise UsageError("a profile requires at least one step and one thread")
@@ -110,7 +112,7 @@ def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
         limit = wanted.time_limit_seconds
         outcome = run_task(f"{__name__}:measure", request, limit, _environment(wanted))
     if outcome.ending is Ending.LATE:
-        raise PlacerError(
+        raise TimeLimitError(
             f"{wanted.steps} steps did not end within {limit:g} s; ask for fewer with --steps, or "
             f"a smaller batch"
         )

@@ -26,7 +26,7 @@ from placer.application.measuring.trace_steps import (
     step_times,
 )
 from placer.application.measuring.xplane_files import TracePlane, find_trace_files, read_trace_file
-from placer.errors import ModelError, PlacerError, UsageError
+from placer.errors import ModelError, TimeLimitError, UsageError
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.process.child_process import limit_memory, memory_limit
 from placer.extraction.process.local_models import local_model
@@ -79,7 +79,7 @@ def read_trace(
     ``ragged``, ``allow_unsafe`` and ``follow_links``; sizes are for the record, nothing runs.
 
     Raises :class:`ModelError` for a model or a trace that cannot be read, :class:`UsageError` if
-    the trace is of another program, :class:`PlacerError` at the time limit (seconds).
+    the trace is of another program, :class:`TimeLimitError` at the time limit (seconds).
     """
     choice, access, shapes, ragged = pop_program_options(options)
     bindings: Bindings = {"batch_size": options.pop("batch_size", None), "shapes": dict(shapes)}
@@ -99,7 +99,10 @@ def read_trace(
         hidden = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
         outcome = run_task(f"{__name__}:read", request, time_limit, hidden)
     if outcome.ending is Ending.LATE:
-        raise PlacerError(f"the trace was not read within {time_limit:g} s: trace fewer steps")
+        raise TimeLimitError(
+            f"the trace was not read within {time_limit:g} s: give it longer "
+            "with --time-limit, or trace fewer steps"
+        )
     if outcome.ending is Ending.DIED:
         raise ModelError(f"the trace could not be read: {outcome.reason}")
     found: MeasuredCosts = outcome.answer

@@ -38,7 +38,7 @@ from placer.extraction.reading.checkpoint_index import DAMAGED
 from placer.extraction.reading.loading import load_program
 from placer.files import check_outside, replaced
 from placer.plan.loading_facts import NOT_AS_PLANNED, OVERFILLED
-from placer.plan.plan import Plan, require_plan
+from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
 
@@ -84,7 +84,6 @@ def apply(
     checkpoints outside of the model's folder unless ``allow_unsafe``, and for links that lead out
     of it unless ``follow_links``.
     """
-    require_plan(plan)
     # a program of this process is placed as it is, a file is made local and written elsewhere
     how = _How(force, strict, rehearse, drop_unused, missing)
     if not isinstance(source, str | os.PathLike):

@@ -40,6 +40,7 @@ from placer.application.running.cluster_tasks import (
     servers_of,
     silent_tasks,
 )
+from placer.argument_types import checked
 from placer.errors import UsageError
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.protobufs import copied
@@ -68,6 +69,7 @@ class ClusterSession:
     for a device that no server has.
     """
 
+    @checked
     def __init__(
         self,
         source: Any,
@@ -131,6 +133,7 @@ class ClusterSession:
             self._closing.is_broken = True
             raise
 
+    @checked
     def run(
         self, fetches: Any, feeds: Any = None, options: Any = None, metadata: Any = None
     ) -> Any:
@@ -142,6 +145,7 @@ class ClusterSession:
             lambda: self.session.run(fetches, feeds, options=limited, run_metadata=metadata)
         )
 
+    @checked
     def save(self, prefix: str | os.PathLike[str]) -> str:
         """Writes a checkpoint with the graph's saver; returns its prefix.
 
@@ -151,6 +155,7 @@ class ClusterSession:
         found = self.run(*self._saving("save_tensor_name", prefix))
         return found.decode() if isinstance(found, bytes) else str(found)
 
+    @checked
     def restore(self, prefix: str | os.PathLike[str]) -> None:
         """Gives the variables the values of a checkpoint that this process reads; errors as for
         :meth:`save`."""

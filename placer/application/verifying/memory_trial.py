@@ -36,7 +36,7 @@ from placer.application.verifying.verification_result import (
     MemoryRehearsal,
     OutOfMemory,
 )
-from placer.errors import ModelError, UsageError
+from placer.errors import ModelError, TimeLimitError, UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.graph.op_types import VARIABLES
 from placer.plan.plan import Plan
@@ -223,7 +223,8 @@ def _rehearse(request: RunRequest, plan: Plan, how: str) -> MemoryRehearsal:
             environment,
         )
     if outcome.ending is not Ending.ANSWERED:
-        raise ModelError(f"the run on simulated GPUs did not end: {outcome.reason}")
+        failure = TimeLimitError if outcome.ending is Ending.LATE else ModelError
+        raise failure(f"the run on simulated GPUs did not end: {outcome.reason}")
     found: StepsRun = outcome.answer
     in_use = found.in_use or [InUse(now_bytes=0, peak_bytes=0)] * len(rows)  # no GPU was used
     return MemoryRehearsal(

@@ -37,7 +37,7 @@ from placer.extraction.files.model_paths import require_own_paths
 from placer.extraction.graph_defs.protobufs import live_graph_def
 from placer.extraction.process.local_models import LocalModel, local_model
 from placer.graph.program_source import Bindings
-from placer.plan.plan import Plan, require_plan
+from placer.plan.plan import Plan
 from placer.processes import LONG_SECONDS
 from placer.simulation.building import build_libraries
 
@@ -131,8 +131,6 @@ def _verify_model(
 
 def _check(options: RunOptions, plan: Plan | None) -> None:
     """Raises :class:`UsageError` where what is asked for, also of a ``plan``, is not to be had."""
-    if plan is not None:
-        require_plan(plan)
     if options.cluster is not None:
         require_tasks(options.cluster)
     if not options.memory:

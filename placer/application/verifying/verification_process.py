@@ -18,7 +18,7 @@ from placer.application.running.function_runs import run_portable
 from placer.application.running.generated_inputs import Array
 from placer.application.running.program_checks import check_program
 from placer.application.running.program_runs import Run, RunRequest, run_saved_model, run_session
-from placer.errors import ModelError, PlacerError, VerificationError, some
+from placer.errors import ModelError, PlacerError, TimeLimitError, VerificationError, some
 from placer.processes import Ending, Tell, run_task
 
 _UNPLACED_RAN = "the unplaced program ran, the placed one runs"
@@ -48,9 +48,9 @@ def with_note(runs: Runs, note: str) -> Runs:
 def run_in_child(request: RunRequest) -> Runs:
     """Both runs of ``request``, in a fresh process.
 
-    Raises :class:`ModelError` if the unplaced program does not run, or not to its end within the
-    time limit, or if either would do more than it may; :class:`VerificationError` if only the
-    placed one does not.
+    Raises :class:`ModelError` if the unplaced program does not run, or if either would do more than
+    it may, :class:`TimeLimitError` if it does not end within the time limit;
+    :class:`VerificationError` if only the placed one does not.
     """
     limit = request.options.time_limit_seconds
     outcome = run_task(f"{__name__}:execute", request, limit, _environment(request))
@@ -73,7 +73,7 @@ def _too_slow(unplaced_ended: bool, time_limit_seconds: float, waits: Sequence[s
             f"the model ran without the placement, but with it both runs together did not end "
             f"within {time_limit_seconds:g} s: {reason}; give it longer with --time-limit"
         )
-    return ModelError(
+    return TimeLimitError(
         f"the model did not run to its end within {time_limit_seconds:g} s even without a "
         f"placement: {reason}; give it longer with --time-limit, or smaller --inputs"
     )

@@ -7,7 +7,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from placer.errors import UsageError
+from placer.errors import ArgumentError, UsageError
 from placer.extraction.reading.keras_two import (
     base_model,
     build_state,
@@ -35,6 +35,8 @@ def training_step(model: Any, data: Any) -> Any:
 
     Raises :class:`UsageError` for a model that is not compiled.
     """
+    if not callable(getattr(model, "train_step", None)):
+        raise ArgumentError(f"model must be a Keras model; got {model!r}")
     return trace_step(model, batch_specs(data), "train_step")
 
 
@@ -282,7 +284,12 @@ def batch_specs(data: Any) -> Any:
     """
     import tensorflow as tf
 
-    return tf.nest.map_structure(_open_spec, getattr(data, "element_spec", data))
+    try:
+        return tf.nest.map_structure(_open_spec, getattr(data, "element_spec", data))
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"data must be a batch as fit takes it, such as (x, y) of arrays: {error}"
+        ) from error
 
 
 def _open_spec(value: Any) -> Any:

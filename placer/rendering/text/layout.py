@@ -1,11 +1,14 @@
 """Blocks of text for a terminal: titles, lists of facts, tables that fit the width."""
 
 import io
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from rich.box import HORIZONTALS
 from rich.console import Console, Group, RenderableType
+from rich.containers import Lines
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -45,8 +48,44 @@ def to_text(blocks: Iterable[RenderableType], *, width: int, colour: bool) -> st
         if isinstance(block, Text) and block.no_wrap:  # names to copy are on one line
             console.print(block, crop=False, no_wrap=True, overflow="ignore")
         else:
-            console.print(block)
+            console.print(Group(_lines(block)))  # joined by itself, a text would forget its class
     return "\n".join(line.rstrip() for line in target.getvalue().splitlines()) + "\n"
+
+
+class Words(Text):
+    """Text in which a name longer than a line goes on in the next one after a separator."""
+
+    def wrap(self, console: Console, width: int, **options: Any) -> Lines:
+        """Returns the lines, each of at most ``width`` columns."""
+        lines = Lines()
+        for line in self.split(allow_blank=True):
+            for part in line.divide(_breaks(line.plain, width)):
+                lines.extend(Text.wrap(part, console, width, **options))
+        return lines
+
+
+def _breaks(line: str, width: int) -> list[int]:
+    """Where a line is broken: before a word, and in one that is too long after a separator."""
+    found, column = [], 0
+    parts = _WORDS.findall(line)
+    for separators in (_SCOPES, _JOINTS):
+        parts = [
+            each
+            for part in parts
+            for each in (separators.findall(part) if len(part.rstrip()) > width else [part])
+        ]
+    start = 0
+    for part in parts:
+        if column and column + len(part.rstrip()) > width:
+            found.append(start)
+            column = 0
+        column, start = column + len(part), start + len(part)
+    return found
+
+
+_WORDS, _SCOPES, _JOINTS = map(
+    re.compile, (r"\s*\S+\s*", r"[^/]*/|[^/]+", r"[^_.,:=-]*[_.,:=-]|[^_.,:=-]+")
+)
 
 
 class Title:
@@ -164,8 +203,8 @@ def model_title(path: str, note: str, width: int) -> Title:
 def _lines(value: RenderableType) -> RenderableType:
     """The value with its lines, and nothing else that a terminal obeys."""
     if isinstance(value, str):
-        return printable(value, keep="\n")
-    if isinstance(value, Text) and not value.plain.isprintable():
+        return Words(printable(value, keep="\n"))
+    if isinstance(value, Text):
         shown = printable(value.plain, keep="\n")
-        return value if shown == value.plain else Text(shown, style=value.style)
+        return Words(shown, style=value.style, spans=value.spans if shown == value.plain else [])
     return value

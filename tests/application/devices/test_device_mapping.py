@@ -5,7 +5,7 @@ from placer.application.devices.device_mapping import (
     process_mapping,
     rehearsal_mapping,
 )
-from placer.errors import PlacerError, UsageError
+from placer.errors import UsageError
 
 
 def test_a_rehearsal_numbers_accelerators_after_the_host_and_further_cpus_last():
@@ -43,5 +43,5 @@ def test_too_few_logical_cpus_after_the_start_is_an_error_with_the_next_step():
     tf.constant(1.0)
     present = len(tf.config.list_logical_devices("CPU"))
     configure_logical_cpus(present)
-    with pytest.raises(PlacerError, match=r"cpu_devices\(\d+\) right after importing"):
+    with pytest.raises(UsageError, match=r"cpu_devices\(\d+\) right after importing"):
         configure_logical_cpus(present + 1)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from placer.application.devices import device_mapping, runtime_settings
-from placer.errors import PlacerError, UsageError
+from placer.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -104,7 +104,7 @@ def test_one_gpu_is_divided_for_a_rehearsal(pretended):
 
 def test_it_is_too_late_once_tensorflow_runs():
     tf.constant(1)
-    with pytest.raises(PlacerError, match="already started"):
+    with pytest.raises(UsageError, match="already started"):
         runtime_settings.configure_runtime(plan_on("GPU:0"))
 
 

@@ -16,7 +16,7 @@ from placer.application.verifying.difference_codes import compare_outputs
 from placer.application.verifying.judgement import sums_in_one_order
 from placer.application.verifying.model_files import seed_random_ops
 from placer.application.verifying.verification_process import run_in_child
-from placer.errors import ModelError, UsageError, VerificationError
+from placer.errors import ModelError, TimeLimitError, UsageError, VerificationError
 from placer.extraction.reading.loading import load_program
 from placer.processes import Ending, Outcome
 
@@ -158,7 +158,7 @@ def test_a_program_that_never_ends_is_stopped_with_the_reason(tmp_path):
     told = (
         r"did not run to its end within 6 s even without.*\(at queue_dequeue \(QueueDequeueV2\)\)"
     )
-    with pytest.raises(ModelError, match=told):
+    with pytest.raises(TimeLimitError, match=told):
         verify(path, time_limit_seconds=6)
 
 
