@@ -80,11 +80,18 @@ def _relieve(trials: StepTrials, bases: Sequence[Base]) -> None:
 
 
 def _hold_order(trials: StepTrials, base: Base) -> bool:
-    """Whether the order of ``base`` alone is enough."""
+    """Whether the order of ``base`` alone is enough; where it seems not to be, that is tried only
+    if nothing else may be done."""
     if trials.is_late():
         return False
-    along = base.peaks()
+    along, room = base.peaks(), trials.room(base.step)
     over = sum(max(along[name] - cap, 0) for name, cap in trials.caps.items())
+    is_much = any(
+        along[name] - base.step.resident_bytes(name) > (1 + trials.schedule.least_step) * room[name]
+        for name in trials.names
+    )
+    if is_much and {SWAP, RECOMPUTE} & set(trials.request.means):
+        return False
     known = sum(trials.best.over_bytes.values())
     return over < known and trials.hold(base.rewriting, base.names).fits
 
@@ -107,20 +114,16 @@ def _joins(graph: OpGraph) -> tuple[str, ...]:
 
 
 def _bases(trials: StepTrials) -> Iterator[Base]:
-    """The graph as it is, and with its joins of gradients released."""
-    rewritings = [NO_REWRITING]
-    joins = _joins(trials.graph)
+    """The graph, with its joins of gradients released if that is among the means."""
+    rewriting, joins = NO_REWRITING, _joins(trials.graph)
     if RELEASE in trials.request.means and joins:
-        rewritings.append(Rewriting(released=joins))
-        if trials.keep(trials.judge(rewritings[1], ())):
+        rewriting = Rewriting(released=joins)
+        if trials.keep(trials.judge(rewriting, ())):
             return
-    for rewriting in rewritings:
-        graph = rewrite_graph(trials.graph, rewriting)
-        step = trials.step(graph, rewriting)
-        order = trials.descend(graph, step, trials.low_order(graph, step), trials.room(step))
-        yield Base(rewriting=rewriting, graph=graph, step=step, order=order)
-        if trials.is_late():
-            return
+    graph = rewrite_graph(trials.graph, rewriting)
+    step = trials.step(graph, rewriting)
+    order = trials.descend(graph, step, trials.low_order(graph, step), trials.room(step))
+    yield Base(rewriting=rewriting, graph=graph, step=step, order=order)
 
 
 _LOG = logging.getLogger(__name__)

@@ -32,7 +32,8 @@ class FitSchedule:
     most_budgets: int = 8
     untimed_budgets: int = 6  # where no time is given
     least_step: float = 0.04  # by which a budget falls when its plan does not fit
-    edge_shares: tuple[float, ...] = (0.004, 0.001)  # of the peak: smaller buffers are left alone
+    descent_share: float = 0.1  # of the time that is left, for an order with less in use
+    edge_shares: tuple[float, ...] = (0.001, 0.004)  # of the peak: smaller buffers are left alone
     relief_shares: tuple[float, ...] = (1.0, 0.3)  # of hidden swaps: what they may bring
     floors: tuple[float, ...] = (0.8, 0.6)  # of the caps: edges only where more is in use, on CPUs
 
@@ -117,17 +118,19 @@ class StepTrials:
         return found.fits
 
     def hold(self, rewriting: Rewriting, order: Sequence[str]) -> FittedStep:
-        """The step held to ``order``, with few edges if they are enough: at first those of small
-        buffers are left out, too, many of which may be as much as one that is large."""
+        """The step held to ``order``; if that is enough, or nearly, with fewer edges too: those of
+        small buffers are left out, many of which may be as much as one that is large."""
         step = self.step(rewrite_graph(self.graph, rewriting), rewriting)
         along = edges_in_line if self.in_line else edges_along
-        best, share = None, 0.0
-        for share in self.schedule.edge_shares:
-            edges = along(step, order, dict.fromkeys(self.caps, 0), share)
-            found = self.judge(rewriting, edges)
+        shares = self.schedule.edge_shares
+        best, share = None, shares[0]
+        for each in shares:
+            found = self.judge(rewriting, along(step, order, dict.fromkeys(self.caps, 0), each))
             self.keep(found)
-            best = found if best is None or found.rank < best.rank else best
-            if best.fits or self.is_late():
+            if best is None or found.rank < best.rank:
+                best, share = found, each
+            near = self.schedule.least_step * min(self.caps.values())
+            if sum(found.over_bytes.values()) > near or self.is_late():
                 break
         assert best is not None
         for floor in self.schedule.floors if best.fits and not self.accelerated else ():
@@ -186,8 +189,16 @@ class StepTrials:
     def descend(
         self, graph: OpGraph, step: StepMemory, order: Sequence[int], budgets: Mapping[str, int]
     ) -> tuple[int, ...]:
-        """The ``order`` with less over ``budgets``."""
-        return descend(step, self._successors(graph), order, budgets, self.is_late)
+        """The ``order`` with less over ``budgets``, found in a share of the time."""
+        now = time.monotonic()
+        until = now + self.schedule.descent_share * (self.deadline - now)
+
+        def is_late() -> bool:
+            late = self.request.seconds > 0 and time.monotonic() > until
+            self.is_cut = self.is_cut or late
+            return late
+
+        return descend(step, self._successors(graph), order, budgets, is_late)
 
     def _successors(self, graph: OpGraph) -> list[list[int]]:
         """The ops that wait for each op."""

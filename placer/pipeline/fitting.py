@@ -2,16 +2,16 @@
 computed again.
 
 The ops are placed as if there were more memory than there is, then the step is made to fit where
-they are.  With several accelerators that is tried for a little more memory first: what is moved
-between devices costs time, too.
+they are.  With several accelerators there are several such placements, for a little more memory and
+for much more: what is moved between devices costs time, too, and the most promising comes first.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
-from cost_models.devices import Cluster
+from cost_models.devices import Cluster, DeviceProperties
 from placer.fitting.fitted_step import FitRequest, FittedStep
 from placer.fitting.step_fitting import fit_step
 from placer.graph.passes.roles import find_roles
@@ -20,6 +20,8 @@ from placer.pipeline.formulation import Formulation, formulate
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.pipeline.searching import find_placement, predict_solution
 from placer.pipeline.workload import Workload
+from placer.plan.request import Options
+from placer.problem.placement_costs import cost_link
 from placer.solving.caps.predictions import PEAK_OVER_CAP
 from placer.solving.process import clock
 from placer.solving.solution import Solution, Status
@@ -29,6 +31,12 @@ _LOG = logging.getLogger(__name__)
 
 _LEAST_SECONDS = 1.0
 """Seconds that each search, and what makes a step fit, have at least."""
+
+_NEXT_SHARE = 0.7
+"""The share of the time that is left for the next placement to be made to fit."""
+
+_LEAST_SHARE = 0.25
+"""Share of the time limit: with less left, no other placement is made to fit."""
 
 _RELIEFS = (1.25, 1.6, 2.2, 3.2)
 """Factors by which the memory of several accelerators is raised for the search, in this order."""
@@ -48,64 +56,87 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
     """The first placement that keeps the caps without spilling, the step rewritten if it must be;
     else the one that comes nearest, ``None`` if there is none at all.
 
-    It takes about the time limit, and once more that for the placements, in equal shares.
+    It takes about the time limit for the placements, and once more that for making the step fit
+    with the most promising of them, each in most of what is left.
     """
     wanted = replace(workload.wanted, offload="never", order="free", fit="", max_slowdown=None)
-    limit, is_timed = wanted.time_limit, wanted.work_limit is None
-    deadline = clock.monotonic() + 2 * limit
+    deadline, tries = clock.monotonic() + 2 * wanted.time_limit, _relieved(workload)
+    if wanted.work_limit is None:
+        share = wanted.time_limit / sum(map(len, tries))
+        wanted = replace(wanted, time_limit=max(share, _LEAST_SECONDS))
     best: FittedPlacement | None = None
-    tries = list(_relieved(workload))
-    if is_timed:
-        wanted = replace(wanted, time_limit=max(limit / len(tries), _LEAST_SECONDS))
-    for number, cluster in enumerate(tries):
-        left = deadline - clock.monotonic()
-        if number and left < 0:
-            break
-        until = clock.monotonic() + (left / (len(tries) - number) if is_timed else left)
-        relieved = replace(workload, wanted=wanted, cluster=cluster)
-        formulation = formulate(relieved)
-        solution = find_placement(formulation)
-        if solution.device_of is None:
-            continue
-        own = replace(formulation, workload=workload)
-        predicted = predict_solution(formulation, solution)
-        if predicted is not None and not predicted.metrics.over_caps(workload.cluster.caps):
-            return FittedPlacement(
-                formulation=own, solution=solution, predicted=predicted, step=FittedStep()
-            )
-        found = _fit(own, solution, max(until - clock.monotonic(), _LEAST_SECONDS))
-        if best is None or found.step.rank < best.step.rank:
-            best = found
-        if found.step.fits:
-            break
+    for clusters in tries:
+        placed: list[FittedPlacement] = []
+        for found in _placements(workload, wanted, clusters):
+            if found.step.fits:
+                return found
+            placed.append(found)
+        for number, found in enumerate(sorted(placed, key=_expected_seconds)):
+            left = deadline - clock.monotonic()
+            if number and left < _LEAST_SHARE * workload.wanted.time_limit:
+                break
+            share = 1.0 if len(placed) == 1 else _NEXT_SHARE
+            fitted = _fit(found.formulation, found.solution, max(share * left, _LEAST_SECONDS))
+            if best is None or fitted.step.rank < best.step.rank:
+                best = fitted
+            if fitted.step.fits:
+                return best
     return best
 
 
-def _relieved(workload: Workload) -> Iterator[Cluster]:
+def _placements(
+    workload: Workload, wanted: Options, clusters: Sequence[Cluster]
+) -> Iterator[FittedPlacement]:
+    """The placements found on the ``clusters``, as the step is; once the memory of one is enough,
+    the last is what is left to try."""
+    seen: set[tuple[int, ...]] = set()
+    is_enough = False
+    for cluster in clusters:
+        if is_enough and cluster is not clusters[-1]:
+            continue
+        formulation = formulate(replace(workload, wanted=wanted, cluster=cluster))
+        solution = find_placement(formulation)
+        if solution.device_of is None or solution.device_of in seen:
+            continue
+        seen.add(solution.device_of)
+        is_enough = solution.status is not Status.UNKNOWN
+        predicted = predict_solution(formulation, solution)
+        assert predicted is not None
+        yield FittedPlacement(
+            formulation=replace(formulation, workload=workload),
+            solution=solution,
+            predicted=predicted,
+            step=FittedStep(over_bytes=predicted.metrics.over_caps(workload.cluster.caps)),
+        )
+
+
+def _expected_seconds(found: FittedPlacement) -> float:
+    """The step, and what is over to the host and back: no more than what fitting adds, mostly."""
+    link = cost_link(found.formulation.workload.cluster)
+    over = sum(found.step.over_bytes.values())
+    return found.predicted.metrics.schedule.step_seconds + 2 * over / link.bandwidth
+
+
+def _relieved(workload: Workload) -> list[list[Cluster]]:
     """The cluster, then with more memory on the devices that compute; with a single one of them
-    the other way round, since there is nowhere else to go."""
+    first with room for all, since there is nowhere else to go, and only then as it is."""
     cluster = workload.cluster
     workers = set(cluster.workers)
-    if len(workers) > 1:
-        yield cluster
-    for factor in _RELIEFS if len(workers) > 1 else ():
-        devices = tuple(
-            replace(
-                device,
-                memory_limit_bytes=int(device.usable_bytes * factor) + device.reserve_bytes,
+
+    def with_limits(factor: float) -> Cluster:
+        def limit(device: DeviceProperties) -> int:
+            more = device.usable_bytes * factor + device.reserve_bytes
+            return (
+                int(min(more, AMPLE_BYTES)) if device.name in workers else device.memory_limit_bytes
             )
-            if device.name in workers
-            else device
-            for device in cluster.devices
-        )
-        yield replace(cluster, devices=devices)
-    devices = tuple(
-        replace(device, memory_limit_bytes=AMPLE_BYTES) if device.name in workers else device
-        for device in cluster.devices
-    )
-    yield replace(cluster, devices=devices)
+
+        devices = (replace(each, memory_limit_bytes=limit(each)) for each in cluster.devices)
+        return replace(cluster, devices=tuple(devices))
+
+    ample = with_limits(AMPLE_BYTES)
     if len(workers) == 1:
-        yield cluster
+        return [[ample], [cluster]]
+    return [[cluster, *map(with_limits, _RELIEFS), ample]]
 
 
 def _fit(formulation: Formulation, solution: Solution, seconds: float) -> FittedPlacement:

@@ -25,7 +25,7 @@ from placer.pipeline.stored_bytes import loading_warnings
 from placer.plan.loading_facts import LoadingFacts
 from placer.plan.report import LEFT_OVER_WORDS, LeftOverSinks
 from placer.plan.rows import PlanWarning
-from placer.prediction.metrics import Metrics
+from placer.prediction.metrics import MemoryNeed, Metrics
 from placer.prediction.scoring import cost, slower_bytes
 from placer.problem.conflict import Conflict, Fix
 from placer.problem.placement_costs import cost_link
@@ -100,24 +100,36 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
 
 
 def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
-    """Devices that need more than they may hand out."""
-    for name in metrics.over_caps(cluster.caps):
-        device, found = cluster.device(name), metrics.needs[name]
+    """One warning of all devices that need more than they may hand out."""
+    over, taken = metrics.over_caps(cluster.caps), metrics.taken_bytes(cluster.caps)
+    if not over:
+        return
+    needs, rows = [metrics.needs[name] for name in over], []
+    for (name, more), found in zip(over.items(), needs, strict=True):
         why = f"padding and fragmentation (allocator: {found.allocator})"
-        message = (
-            f"{device.name} requires {format_bytes(found.need.high_bytes)} with "
-            f"{why if found.allocator else 'ops that run at once'}, "
-            f"{format_bytes(found.need.high_bytes - device.usable_bytes)} more than its limit of "
-            f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out of "
-            f"memory. To leave more room, lower --max-memory or raise --reserve"
+        rows.append(
+            f"{name} requires {format_bytes(taken[name])} with "
+            f"{why if found.allocator else 'ops that run at once'}, {format_bytes(more)} more than "
+            f"its limit of {format_bytes(cluster.caps[name])}"
         )
-        parts = found.parts
-        if parts and max(parts.loading_bytes, parts.later_steps_bytes) <= device.usable_bytes:
-            message += (
-                f", and with TF_DISABLE_RZ_CHECK=1 (--red-zones off) the first step requires no "
-                f"more than later ones, {format_bytes(parts.later_steps_bytes)}"
-            )
-        yield "need_over_cap", message, ()
+    message = (
+        f"{'; '.join(rows)}, although {'its' if len(rows) == 1 else 'the'} tensors fit: it may run "
+        "out of memory. To leave more room, lower --max-memory or raise --reserve"
+    )
+    if _serve_later_steps(needs, [*map(cluster.caps.__getitem__, over)]):
+        message += (
+            ", and with TF_DISABLE_RZ_CHECK=1 (--red-zones off) the first step requires no more "
+            "than later ones, which fit"
+        )
+    yield "need_over_cap", message, ()
+
+
+def _serve_later_steps(needs: Sequence[MemoryNeed], caps: Sequence[int]) -> bool:
+    """Whether loading and later steps fit the ``caps`` of their devices, and the first does not."""
+    return all(
+        found.parts and max(found.parts.loading_bytes, found.parts.later_steps_bytes) <= cap
+        for found, cap in zip(needs, caps, strict=True)
+    )
 
 
 def with_settings(
@@ -127,15 +139,13 @@ def with_settings(
     over = metrics.over_caps(cluster.caps) if metrics else ()
     if conflict is None or metrics is None or not over:
         return conflict
-    caps = cluster.caps
-    parts = {name: metrics.needs[name].parts for name in over}
-    settings = []
-    if all(p and max(p.loading_bytes, p.later_steps_bytes) <= caps[n] for n, p in parts.items()):
+    needs, settings = [metrics.needs[name] for name in over], []
+    if _serve_later_steps(needs, [cluster.caps[name] for name in over]):
         settings.append(
             "set TF_DISABLE_RZ_CHECK=1 where the program runs: --red-zones off (or "
             "TF_CUDNN_USE_AUTOTUNE=0, with which no convolution is tuned)"
         )
-    if all(p and p.serves_split for p in parts.values()):
+    if all(found.parts and found.parts.serves_split for found in needs):
         settings.append(
             "have every chunk split: gpu_options.experimental.internal_fragmentation_fraction = "
             "1e-5 in the ConfigProto of the session"

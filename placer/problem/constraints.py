@@ -276,7 +276,7 @@ def _restriction(
             return Restriction(
                 devices=asked,
                 code="device_string",
-                reason=f"the graph's device string is {op.device}",
+                reason=f"its device string is {op.device}",
                 request=f"the device string {op.device!r}",
                 unasked=_unrestricted(cluster).devices,
             )

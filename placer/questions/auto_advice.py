@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cost_models.byte_sizes import format_bytes, format_seconds, spell_bytes
+from cost_models.byte_sizes import format_seconds, spell_bytes
 from cost_models.devices import Cluster, DeviceProperties, Link
 from placer.errors import PlacerError
-from placer.plan.request import NEVER
+from placer.plan.request import AUTO, NEVER
 from placer.questions.auto_bounds import work_elsewhere
 from placer.questions.auto_result import AutoRow, seconds_of
-from placer.questions.auto_ways import AS_IT_IS
+from placer.questions.auto_ways import AS_IT_IS, ONE_PLACEMENT
 from placer.strategies.requests import group_alone
 
 if TYPE_CHECKING:
@@ -36,9 +36,12 @@ class Advice:
 
     def lines(self, chosen: AutoRow | None) -> tuple[str, ...]:
         """Returns settings that would bring a better way; if there are none, devices that would.
-        The way of least memory is not asked to be faster."""
-        found = list(self._changes(chosen))
-        if chosen is not None and self.choice.aim != "memory":
+        The way of least memory is not asked to be faster.  Where no way fits, each line begins with
+        what makes the way that it names fit: all of them were built."""
+        found = [*self._changes(chosen)]
+        if chosen is None:
+            return (*self._offloaded(), *found, *self._smaller_batch())
+        if self.choice.aim != "memory":
             step = seconds_of(chosen)
             found += [*self._on_host(step), *self._faster_links(step)]
             found = found or [self._faster_devices(step)]
@@ -92,37 +95,42 @@ class Advice:
             gain = gain if chosen else ""
             if row.over_bytes and sum(row.over_bytes.values()) >= least:
                 continue  # a simpler way needs no more
+            cards = [(name, self.ways.cluster.device(name).card) for name in row.over_bytes]
+            if any(card and row.need_bytes[name] > card.usable_bytes for name, card in cards):
+                continue  # no limit makes a card larger
             if row.over_bytes:
                 least = sum(row.over_bytes.values())
                 caps = ",".join(
                     f"{name}={spell_bytes(row.need_bytes[name])}" for name in row.over_bytes
                 )
-                needs = ", ".join(
-                    f"{format_bytes(row.need_bytes[name])} on {name}" for name in row.over_bytes
-                )
-                yield f"{needs}: {row.name}{gain}, --max-memory {caps}"
+                yield f"--max-memory {caps}: {row.name}{gain}"
             elif not row.is_exact and self.choice.exact:
                 yield f"--inexact: {row.name}{gain}"
-        if chosen is None and self.program.wanted.offload == "never":
-            yield "the host's memory, --offload auto"
-        if chosen is None and any(r.name == AS_IT_IS and r.over_bytes for r in self.choice.rows):
-            with suppress(PlacerError):  # a batch of fixed size has no smaller one
-                yield from self._smaller_batch()
+
+    def _offloaded(self) -> Iterator[str]:
+        """About the host's memory, if it was ruled out."""
+        if self.program.wanted.offload != NEVER:
+            return
+        with suppress(PlacerError):
+            built = self.program.place(self.ways.cluster, offload=AUTO)
+            if built.fits:
+                took = format_seconds(built.step_seconds)
+                yield f"--offload auto: {ONE_PLACEMENT}, {took} a step"
 
     def _smaller_batch(self) -> Iterator[str]:
-        """About the largest batch that fits the first accelerator as it is; what is named was
-        predicted."""
+        """About the largest batch that fits the first accelerator as it is."""
         size, first = self.program.size or 0, self.ways.cluster.workers[0]
-        if size < 2:
+        if size < 2 or not any(r.name == AS_IT_IS and r.over_bytes for r in self.choice.rows):
             return
-        whole, half = (self._need(first, size), self._need(first, size // 2))
-        cap = self.ways.cluster.device(first).usable_bytes
-        slope = (whole - half) / (size - size // 2)
-        found = int(size // 2 + (cap - half) / slope) if slope > 0 else 0
-        for guess in (found, int(0.95 * found), int(0.8 * found)):
-            if 0 < guess < size and self.program.on_one_device(first, guess).fits:
-                yield f"a batch of {guess}: {AS_IT_IS}"
-                return
+        with suppress(PlacerError):  # a batch of fixed size has no smaller one
+            whole, half = (self._need(first, size), self._need(first, size // 2))
+            cap = self.ways.cluster.device(first).usable_bytes
+            slope = (whole - half) / (size - size // 2)
+            found = int(size // 2 + (cap - half) / slope) if slope > 0 else 0
+            for guess in (found, int(0.95 * found), int(0.8 * found)):
+                if 0 < guess < size and self.program.on_one_device(first, guess).fits:
+                    yield f"--batch-size {guess}: {AS_IT_IS}"
+                    return
 
     def _need(self, device: str, size: int) -> int:
         return self.program.on_one_device(device, size).need_bytes[device]

@@ -121,7 +121,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     moves = tuple(_moves(plan, members.ops, group, constraints, workload))
     full = [move.device for move in moves if move.over_bytes.get(move.device)]
     code, reason, binding = _reason(op, device, group, constraints, full)
-    if code == CHOSEN and len(constraints.group_devices[group]) > 1:
+    if code == CHOSEN:
         reason = _instead(moves) or reason
     readers = set(graph.ops[op].inputs)
     outputs = set(graph.output_names[op])

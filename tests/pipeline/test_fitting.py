@@ -296,6 +296,18 @@ def test_two_devices_and_recomputation_together(step, free):
     assert max(row.peak_bytes for row in found.devices) <= 1.1 * cap
 
 
+def test_two_devices_and_what_one_alone_would_swap(step, free):
+    """At 0.4 of what the step needs, where no placement alone fits two devices: a little over each
+    is made to fit, so that the step takes at most a third longer than with memory for all."""
+    cap = int(0.4 * needed(free))
+    options = {"max_memory": {0: cap, 1: cap}, "fit": "auto", "offload": "never"}
+    plan = placer.place(step[0], "2xT4", time_limit=20, **options)
+    assert plan.fits
+    assert {"GPU:0", "GPU:1"} <= {*plan.placement.values()}
+    assert plan.rewriting.swaps or plan.rewriting.clones
+    assert plan.metrics.step_seconds < 1.34 * free.metrics.step_seconds
+
+
 def test_a_plan_that_spills_names_the_other_way(step, free):
     """Where ops of a training step are spilled, that it may be rewritten instead is said, and that
     this was not tried."""

@@ -33,6 +33,18 @@ def test_a_need_over_a_cap_is_warned_of_where_the_tensors_fit():
     assert not list(needs_over_caps(parse_cluster("GPU:0:3MiB"), metrics))
 
 
+def test_devices_over_their_caps_are_in_one_warning():
+    """What to do about it is said once."""
+    graph = draw("a -> b", "c -> d", bytes=SIZE)
+    placement = {"a": "GPU:0", "b": "GPU:0", "c": "GPU:1", "d": "GPU:1"}
+    cluster = parse_cluster("2xGPU:2MiB")
+    metrics = predict(graph, draw_costs(graph), placement, cluster)
+    ((_, message, _),) = needs_over_caps(cluster, metrics)
+    assert [message.count(told) for told in ("GPU:0 requires", "GPU:1 requires")] == [1, 1]
+    assert message.count("more than its limit of 2.00 MiB") == 2
+    assert message.count("although the tensors fit") == message.count("raise --reserve") == 1
+
+
 def test_a_placement_whose_need_exceeds_a_cap_is_not_proven_best():
     """Of 1,500 KiB a tensor of 900 gets all, as BFC does not split it, and one of 400 nothing: the
     search says OPTIMAL of peaks, the plan says that nothing is known."""

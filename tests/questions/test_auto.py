@@ -10,6 +10,7 @@ from long_tests import sometimes
 from split_tables import export_training
 
 import placer
+from cost_models.byte_sizes import spell_bytes
 from placer.__main__ import main
 from placer.errors import PlacerError, UsageError
 from placer.plan.plan import Plan
@@ -81,6 +82,29 @@ def test_what_fits_no_card_gets_neither_replicas_nor_a_process_for_each(saved_mo
     assert not found.chosen.startswith("replicas")
     assert not next(row for row in found.rows if row.name == "replicas:2").fits
     assert "a process for each" not in " ".join(found.advice)
+
+
+@pytest.mark.slow
+def test_where_nothing_fits_the_first_sentence_names_a_fix(saved_model, tmp_path):
+    """Each line of advice begins with a change with which the way that it names fits."""
+    devices = cluster(tmp_path, memory="300KiB", flops=[1e9])
+    settings = {"batch_size": 64, **WORK}
+    found = placer.auto(saved_model, devices, offload="never", **settings)
+    assert found.row is None
+    first = " ".join(found.summary(width=120).partition("\n\n")[0].split())
+    assert re.fullmatch(
+        f"No strategy fits {devices}: with as-it-is GPU:0 requires .+, .+ more than its limit. "
+        r"Would fit \(tried\): offload='auto' \(one-placement, .+ a step\).",
+        first,
+    )
+    changes = [line.partition(": ") for line in found.advice]
+    assert [change.split()[:2] for change, _, _ in changes] == [
+        ["--offload", "auto"],
+        ["--max-memory", f"GPU:0={spell_bytes(found.rows[0].need_bytes['GPU:0'])}"],
+    ]
+    (_, more), *_ = [change.split() for change, _, way in changes if way == AS_IT_IS]
+    for changed in ({"offload": "auto"}, {"offload": "never", "max_memory": more}):
+        assert placer.auto(saved_model, devices, **settings, **changed).row
 
 
 @pytest.mark.slow

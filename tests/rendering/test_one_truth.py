@@ -173,7 +173,8 @@ def test_questions_about_a_plan_have_its_figures(plans, requests, kind):
     plan, (source, devices, options) = plans[kind], requests[kind]
     # explain
     found = placer.explain(plan, source=source)
-    assert " ".join(found.summary(width=80).partition("\n\n")[0].split()) == plan_answer(plan)
+    first = " ".join(found.summary(width=80).partition("\n\n")[0].split())
+    assert first == in_front_words(plan_answer(plan))
     for device in plan.devices:
         ops = list(plan.placement.values()).count(device.name)
         assert sum(found.ops[device.name].values()) == ops

@@ -98,11 +98,10 @@ class Allocations:
         constant move to another chunk, and the constant stays."""
         if not (self.tuned or self.copied):
             return self
-        events: list[int] = []
+        events, askers = list[int](), list[int]()
         sizes, done = dict(self.sizes), 0
-        askers: list[int] = []
         chunk, asked = max(sizes, default=0) + 1, 0
-        moved, kept = dict(self.moved), list(self.kept)
+        moved, kept, tuning = dict(self.moved), list(self.kept), set[int]()
         for index, size, op, constant in sorted([*((*t, -1) for t in self.tuned), *self.copied]):
             before = self.events[done:index]
             count = sum(event >= 0 for event in before)
@@ -118,12 +117,14 @@ class Allocations:
                 events += [chunk, chunk + 1, ~(chunk + 1), ~chunk]
                 askers += [op, op]
                 sizes |= {chunk: size + RED_ZONES_BYTES, chunk + 1: RED_ZONES_BYTES}
+                tuning |= {chunk, chunk + 1}
             chunk, done, asked = chunk + 2, index, asked + count
         return replace(
             self,
             sizes=sizes,
             events=events + self.events[done:],
             askers=askers + self.askers[asked:],
+            temporaries=self.temporaries | tuning,
             moved=moved,
             tuned=[],
             copied=[],

@@ -1,8 +1,9 @@
 """The first sentence of a screen: what a person would say of the result."""
 
-from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, spell_bytes
 from placer.plan.plan import Plan
 from placer.plan.report import Report
+from placer.plan.request import NEVER
 from placer.plan.rows import device_words
 from placer.rendering.quantities import format_share, share_of_cap
 from placer.rendering.text.conflict_text import conflict_reason
@@ -26,13 +27,25 @@ def plan_answer(plan: Plan) -> str:
         required = format_bytes(plan.need_bytes[name])
         return (
             f"Does not fit on {devices}, as far as was found: {name} requires {required}, "
-            f"{format_bytes(over[name])} more than its limit."
+            f"{format_bytes(over[name])} more than its limit.{_fix(plan, name)}"
         )
     figures = []
     if full := fullest(plan):
         figures.append(f"{full} full")
     figures.append(f"sends {format_bytes(plan.metrics.sent_bytes)} a step")
     return f"{_fits(plan, devices)}: {', '.join(figures)} ({status_words(plan)})."
+
+
+def _fix(plan: Plan, over: str = "") -> str:
+    """Returns the change with which it fits, or may; ``over`` is a device above its limit."""
+    fixes = plan.conflict.fixes if plan.conflict else ()
+    if fixes and fixes[0].kind:
+        return f" Would fit (tried): {fixes[0].change}."
+    limit = f"--max-memory {over}={spell_bytes(plan.need_bytes[over])}" if over else ""
+    untried = fixes[0].change if fixes else limit
+    if plan.request.get("offload") == NEVER:
+        untried = "--offload auto"
+    return f" May fit (not tried): {untried}." if untried else ""
 
 
 def status_words(plan: Plan) -> str:
@@ -113,9 +126,4 @@ def _nothing_placed(plan: Plan, devices: str) -> str:
             "proven impossible."
         )
     why = f": {conflict_reason(plan.conflict)}" if plan.conflict else ""
-    sentence = f"Does not fit on {devices} (proven){why}."
-    if plan.conflict and plan.conflict.fixes:
-        return f"{sentence} Would fit (tried): {plan.conflict.fixes[0].change}."
-    if plan.request.get("offload") == "never":
-        return f"{sentence} May fit (not tried): --offload auto."
-    return sentence
+    return f"Does not fit on {devices} (proven){why}.{_fix(plan)}"

@@ -7,6 +7,7 @@ from operator import attrgetter
 from rich.console import RenderableType
 from rich.text import Text
 
+from cost_models.byte_sizes import format_bytes
 from placer.questions.auto_result import AutoResult, AutoRow
 from placer.questions.auto_ways import AS_IT_IS
 from placer.rendering.quantities import drop_calls, format_seconds, share_of_cap
@@ -28,9 +29,8 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
         Facts("Strategies", [(row.name, _told(row, found)) for row in found.rows]),
     ]
     if found.advice:
-        blocks.append(
-            Facts("Better with (predicted, not tried)", [("", advice) for advice in found.advice])
-        )
+        title = "Better with (predicted, not tried)" if found.row else "Would fit (tried)"
+        blocks.append(Facts(title, [("", advice) for advice in found.advice]))
     return blocks + (warning_blocks(found.plan.warnings) if found.row else [])
 
 
@@ -44,10 +44,10 @@ def auto_csv(found: AutoResult) -> str:
 
 
 def verdict(found: AutoResult) -> str:
-    """Returns the choice and its gain in a sentence."""
+    """Returns the choice and its gain in a sentence; if no way fits, what would."""
     row = found.row
     if row is None:
-        return "No strategy that was built fits."
+        return f"No strategy fits {found.plan.request['devices']}{_nearest(found)}. {_fix(found)}"
     figures = _speed(row)
     if found.changes_nothing:
         xla = "; without XLA: compile(jit_compile=False)" if found.name else ""
@@ -56,6 +56,25 @@ def verdict(found: AutoResult) -> str:
     if found.gain is not None and found.gain < 1:
         gain = ", within the margin of the fastest that fits"
     return f"Chosen: {row.name}, {row.changes} ({figures}{gain})."
+
+
+def _nearest(found: AutoResult) -> str:
+    """The way that lacks least, and what it lacks most of."""
+    rows = [row for row in found.rows if row.over_bytes]
+    if not rows:
+        return ""
+    row = min(rows, key=lambda row: sum(row.over_bytes.values()))
+    name = max(row.over_bytes, key=row.over_bytes.__getitem__)
+    required, more = format_bytes(row.need_bytes[name]), format_bytes(row.over_bytes[name])
+    return f": with {row.name} {name} requires {required}, {more} more than its limit"
+
+
+def _fix(found: AutoResult) -> str:
+    """Returns the change that makes a way fit, or may."""
+    if found.advice:
+        change, _, way = found.advice[0].partition(": ")
+        return f"Would fit (tried): {change} ({way})."
+    return "May fit (not tried): more or larger devices, or fewer pins."
 
 
 def _speed(row: AutoRow) -> str:

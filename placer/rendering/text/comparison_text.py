@@ -9,7 +9,8 @@ from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes
 from placer.questions.comparison import ComparedPlacement, Comparison
-from placer.rendering.quantities import format_seconds, known, overruns, share_of_cap
+from placer.rendering.quantities import drop_calls, format_seconds, known, overruns, share_of_cap
+from placer.rendering.text.answers import plan_answer
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
 from placer.rendering.text.plan_text import model_line
@@ -33,7 +34,7 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
             "Devices: required memory as a share of the limit. Methods: see docs/glossary.md."
         ),
     ]
-    notes = [(row.name, Text(_note(row))) for row in found.strategies]
+    notes = [(row.name, Text(drop_calls(_note(row)))) for row in found.strategies]
     shown = [(label, note) for label, note in notes if note.plain]
     return [*blocks, *([Facts("Notes", shown)] if shown else [])]
 
@@ -70,12 +71,15 @@ def _answer(found: Comparison) -> str:
     ours, *others = found.strategies
     own = words.format(render(getattr(ours, key))) if ours.fits else "has no placement that fits"
     fitting = [row for row in others if row.fits]
+    if not fitting and not ours.fits:
+        return f"{plan_answer(found.plan)} None of the {len(others)} other methods fits."
     if not fitting:
         return f"{ours.name} {own}; none of the {len(others)} others fits."
     best = min(fitting, key=lambda row: getattr(row, key))
     return (
-        f"{ours.name} {own}; of the {len(others)} others {len(fitting)} fit, and the best, "
-        f"{best.name}, {words.format(render(getattr(best, key)))}."
+        f"{ours.name} {own}; of the {len(others)} others {len(fitting)} "
+        f"{'fits' if len(fitting) == 1 else 'fit'}, and the best, {best.name}, "
+        f"{words.format(render(getattr(best, key)))}."
     )
 
 

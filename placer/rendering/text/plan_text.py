@@ -101,7 +101,8 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
         blocks.append(render_conflict(plan.conflict, is_proven=is_proven))
     if plan.unmodelled:
         blocks.append(_unmodelled(plan.unmodelled))
-    blocks += warning_blocks(plan.warnings)
+    told = ("peak_over_cap",) if plan.conflict else ()  # that is why
+    blocks += warning_blocks([row for row in plan.warnings if row.code not in told])
     return blocks
 
 

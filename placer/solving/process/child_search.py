@@ -106,11 +106,11 @@ def _result(outcome: Outcome, problem: SearchProblem) -> Solution:
     if outcome.ending is not Ending.ANSWERED:
         code = "solver_stopped" if outcome.ending is Ending.LATE else CRASHED
         kept = (
-            "nothing was found by then: give more time with --time-limit"
+            "it had found nothing by then, and more time (--time-limit) may find more"
             if outcome.answer is None
             else "the best found by then is kept, and more time (--time-limit) may find better"
         )
-        warnings = ((code, f"the search was given up: {outcome.reason}; {kept}"),)
+        warnings = ((code, f"a search was given up: {outcome.reason}; {kept}"),)
     if outcome.answer is None:
         return Solution(status=Status.UNKNOWN, warnings=warnings, is_cut=bool(warnings))
     try:

@@ -179,12 +179,14 @@ def _tuned(graph, copies, **costs):
 
 
 def test_a_convolution_is_tuned_once_with_red_zones_about_a_copy_and_a_workspace():
-    """Both are asked for after its output and its filter, and given back before it goes on."""
+    """Both are asked for after its output and its filter, and given back before it goes on; they
+    are no tensors of the program."""
     graph = draw("x -> conv -> y", bytes={"x": 100, "conv": 20, "y": 4})
     first = _tuned(graph, {"conv": 20}, temporary_bytes={"conv": 7})
     zones = RED_ZONES_BYTES
     tuning = [20 + zones, zones, -zones, -20 - zones]
     assert _events(first) == [100, 20, 7, *tuning, -7, -100, 4, -20, -4]
+    assert {first.sizes[chunk] for chunk in first.temporaries} == {7, 20 + zones, zones}
     (later,) = first.later
     assert _events(later) == [100, 20, 7, -7, -100, 4, -20, -4]
 
