@@ -202,7 +202,8 @@ def _reason(
         return own.code, own.reason, ""
     if device not in allowed and constraints.spillable[group]:
         if full and set(allowed) <= set(full):
-            why = f"{' and '.join(full)} {'have' if len(full) > 1 else 'has'} no room left for it"
+            whose = "their limits" if len(full) > 1 else "its limit"
+            why = f"with it, {' and '.join(full)} would exceed {whose}"
             return SPILLED, why, ""
         return SPILLED, _ON_CPU, ""
     for member in constraints.groups[group].ops:
