@@ -12,14 +12,17 @@ from tensorflow.python.eager import context
 
 
 def switch_memory_optimiser_off(config: Any) -> None:
-    """Keeps the memory optimiser of Grappler out of sessions of the ConfigProto ``config``.
+    """Keeps Grappler's memory optimiser from swapping in sessions of the ConfigProto ``config``.
 
-    It is on by default, and where its own estimate of a GPU's peak is above the GPU's memory it
-    adds copies to the host and back (``SwappingPass`` of
-    ``core/grappler/optimizers/memory_optimizer.cc``): transfers that no plan has.
+    It does by default, where its own estimate of a GPU's peak is above the GPU's memory: it adds
+    copies to the host and back (``SwappingPass`` of
+    ``core/grappler/optimizers/memory_optimizer.cc``), transfers that no plan has.  ``MANUAL``
+    leaves it what is annotated by hand, and that a reference variable takes over the buffer of its
+    first value: without the optimiser (``NO_MEM_OPT``) that is copied, and a device of a
+    session needs room for both.
     """
-    no_memory = rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
-    config.graph_options.rewrite_options.memory_optimization = no_memory
+    manual = rewriter_config_pb2.RewriterConfig.MANUAL
+    config.graph_options.rewrite_options.memory_optimization = manual
 
 
 def switch_red_zones_off() -> None:

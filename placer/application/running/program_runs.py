@@ -27,8 +27,9 @@ from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
 from placer.extraction.reading.saved_functions import find_function
 from placer.extraction.reading.signatures import choose_meta_graph
-from placer.graph.op_types import VARIABLES
+from placer.graph.op_types import REF_VARIABLES, VARIABLES
 from placer.processes import LONG_SECONDS
+from placer.simulation.environment import is_simulating
 
 v1 = tf.compat.v1
 
@@ -291,16 +292,31 @@ def _config(request: RunRequest, *, placed: bool) -> tuple[str, Any]:
 
 
 def invent_state(session: Any, graph: Any) -> tuple[str, ...]:
-    """Made-up values for every variable of a graph that comes without a checkpoint."""
+    """Made-up values for every variable of a graph that comes without a checkpoint.
+
+    A reference variable takes over what another device sends, or a copy of it, as threads have it,
+    and what is in use later depends on that: on simulated GPUs, where nobody computes with values,
+    it is filled where it is.
+    """
     handles = [op for op in graph.get_operations() if op.type in VARIABLES]
-    assigns, feeds = [], {}
+    assigns: list[Any] = []
+    feeds: dict[Any, Any] = {}
+    filled = REF_VARIABLES if is_simulating() else frozenset()
+    ones: dict[Any, Any] = {}
     for number, op in enumerate(handles):
         dtype = tf.dtypes.as_dtype(op.get_attr("dtype"))
         shape = tuple(size if size >= 0 else 1 for size in _static_shape(op))
         with graph.colocate_with(op, ignore_existing=True):
-            value = v1.placeholder(dtype, shape)
+            if op.type in filled and dtype.is_floating:
+                if dtype not in ones:
+                    ones[dtype] = v1.placeholder(dtype, [])
+                dims = v1.placeholder(tf.int32, [len(shape)])
+                feeds |= {dims: shape, ones[dtype]: 1}
+                value = tf.fill(dims, ones[dtype])
+            else:
+                value = v1.placeholder(dtype, shape)
+                feeds[value] = stand_in_weights(number, shape, dtype)
             assigns.append(assign_value(op, value))
-        feeds[value] = stand_in_weights(number, shape, dtype)
     session.run(assigns, feeds)
     if not handles:
         return ()

@@ -27,7 +27,7 @@ from tensorflow.python.eager import context
 options = tf.compat.v1.ConfigProto.FromString(
     context.context().function_call_options.config_proto_serialized
 ).graph_options.rewrite_options
-assert options.memory_optimization == options.NO_MEM_OPT
+assert options.memory_optimization == options.MANUAL
 try:
     placer.configure_runtime(plan)
 except placer.errors.PlacerError as error:
@@ -116,7 +116,7 @@ def test_sessions_get_a_config_proto():
     limits = [d.memory_limit_mb[0] for d in config.gpu_options.experimental.virtual_devices]
     assert limits == [2048, 2048]
     options = config.graph_options.rewrite_options
-    assert options.memory_optimization == options.NO_MEM_OPT
+    assert options.memory_optimization == options.MANUAL
     rehearsal = runtime_settings.session_config(plan, rehearse=True)
     assert (rehearsal.device_count["CPU"], rehearsal.device_count["GPU"]) == (3, 0)
 

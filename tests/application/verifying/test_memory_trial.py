@@ -95,6 +95,26 @@ def test_weights_that_do_not_fit_are_named(wide):
     assert found.steps == 0
 
 
+def test_reference_variables_run_in_what_they_are_said_to_need(tmp_path):
+    """Their first values are not copied: with the limit at the need, what is held is the variables
+    and the kernels' own."""
+    path = tmp_path / "graph.meta"
+    with tf.Graph().as_default():
+        y = v1.placeholder(tf.float32, [8, 256], "x")
+        for number, width in enumerate((1500, 700, 1500, 256)):
+            name = f"w{number}"
+            y @= v1.get_variable(name, [y.shape[1], width], use_resource=False)
+        v1.add_to_collection("train_op", tf.reduce_sum(y, name="total").op)
+        v1.train.export_meta_graph(str(path))
+    plan = placer.place(path, "1xT4", outputs=["total"], spill="never", time_limit=10.0)
+    need = plan.need_bytes["GPU:0"]
+    found = placer.verify(path, with_caps(plan, {"GPU:0": need}), memory=True)
+    used = found.raise_for_mismatch().memory.devices[0]
+    weights = 4 * (256 * 1500 + 1500 * 700 + 700 * 1500 + 1500 * 256)
+    assert weights <= used.held_bytes <= weights + 16 * ROUNDING
+    assert need < 2 * weights
+
+
 def test_a_placed_saved_model_is_loaded(tmp_path):
     """Its own weights, on their devices: what the plan calls resident is held."""
     model = tf.Module()
