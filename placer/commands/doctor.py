@@ -138,7 +138,8 @@ def run_completion(arguments: argparse.Namespace) -> None:
     parser: Any = build_parser()
     (commands,) = parser._subparsers._group_actions
     lines = dict(re.findall(r"^  (\w+)  +(.*)$", HELP, re.MULTILINE))
-    for name, command in commands.choices.items():
+    for name in filter(commands.choices.__contains__, lines):
+        command = commands.choices[name]
         commands._choices_actions.append(commands._ChoicesPseudoAction(name, (), lines[name]))
         for each in command._actions:
             if each.metavar in _FILES:

@@ -30,7 +30,6 @@ Understand a plan
   explain     Show why an op is where it is, or why nothing fits
   compare     Compare with TensorFlow's default and other placement methods
   diff        Compare two plans or two models
-  strategies  Print the table of placer auto and write nothing
   export      Write a plan for a browser, Perfetto, TensorBoard or Graphviz
 Devices and measurements
   devices     List this machine's devices and the models that placer knows

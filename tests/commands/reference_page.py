@@ -24,9 +24,10 @@ KEYWORDS = {item.name for item in fields(Options)}
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
-    """The parsers of all commands, in the order of ``placer --help``."""
+    """The parsers of the commands of ``placer --help``, in its order."""
     found = build_parser()._subparsers._group_actions[0].choices
-    return {name: found[name] for name in sorted(found, key=lambda name: HELP.index(f"\n  {name}"))}
+    place = {name: HELP.find(f"\n  {name} ") for name in found}
+    return {name: found[name] for name in sorted(found, key=place.__getitem__) if place[name] >= 0}
 
 
 def shown_options(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
