@@ -82,7 +82,7 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     options.add_fail_above(
         gates,
         metavar="GPU:0=9GiB,...",
-        help="Fail if more memory is in use on a GPU at any moment",
+        help="Fail if more memory than this is ever in use on a GPU",
     )
     options.add_output_options(parser, "Write the result here instead of to stdout")
     parser.set_defaults(run=run_simulate)

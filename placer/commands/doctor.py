@@ -36,7 +36,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = commands.add_parser(
         "completion",
         description="Print a script that makes a shell complete commands, options and files: "
-        "'source <(placer completion bash)' in bash; a file _placer in a folder of $fpath for zsh.",
+        "bash: source <(placer completion bash).  zsh: save it as _placer in a folder of $fpath.",
     )
     parser.add_argument(
         "shell", metavar="SHELL", choices=("bash", "zsh"), help="Shell: bash or zsh"
@@ -116,9 +116,9 @@ def _missing(local: LocalDevices) -> Iterator[tuple[str, str]]:
         yield (
             "run on GPUs",
             (
-                "TensorFlow finds none: placed programs run on CPU devices. Where there is one "
-                "(nvidia-smi lists it): pip install 'tensorflow[and-cuda]'; without: placer "
-                "simulate"
+                "TensorFlow finds none: placed programs run on CPU devices. If this machine has "
+                "one (nvidia-smi lists it), run pip install 'tensorflow[and-cuda]'; if not, use "
+                "placer simulate"
             ),
         )
     elif any(device.memory is None for device in gpus):

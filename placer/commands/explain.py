@@ -19,8 +19,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = commands.add_parser(
         "explain",
         description="With OP: show its device and why, what it must share a device with, and what "
-        "moving it would cost.  Without: show what keeps the ops on every device.  For a plan "
-        "without a placement: show why nothing fits, and the smallest changes that make it fit.",
+        "moving it would cost.  Without OP: show, for each device, why its ops are there.  For a "
+        "plan without a placement: show why nothing fits, and the smallest changes that make it "
+        "fit.",
     )
     options.add_plan(parser)
     parser.add_argument("op", metavar="OP", nargs="?", help="Name of an op in the plan")

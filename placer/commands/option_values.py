@@ -133,7 +133,9 @@ def _sizes(text: str) -> tuple[int | str | None, ...] | None:
 def dimension(text: str) -> tuple[str, int]:
     """Name and size of a dimension."""
     name, equals, size = text.partition("=")
-    if not equals or not name.isidentifier() or "x" in name.lower() or not size.isdecimal():
+    if equals and name.isidentifier() and not size.isdecimal():
+        raise argparse.ArgumentTypeError(f"the size of {name} must be a whole number, got {size!r}")
+    if not equals or not name.isidentifier() or "x" in name.lower():
         raise argparse.ArgumentTypeError(f"must be T=128 (without an x in the name), got {text!r}")
     return name, count(size)
 

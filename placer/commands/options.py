@@ -44,7 +44,7 @@ _TABLE = """
 --dim T=128 *         Set the size of the dimensions with this name (repeatable)
 --red-zones off       Assume TF_DISABLE_RZ_CHECK=1 where the program runs: without the guard buffers
                       of cuDNN's autotuning the first step takes less memory [default: on]
---trip-count N        Assume N iterations for each loop whose number is not in the graph
+--trip-count N        Assume N iterations for each loop whose iteration count is not in the graph
 --costs FILE          Use measured op times (placer profile writes them)
 --model MODEL         Path to the model, if it moved since the plan was made
 
@@ -120,8 +120,8 @@ _TABLE = """
 --solver NAME         Search with this method: cp-sat, or a heuristic of placer compare such as heft
                       (docs/glossary.md explains them) [default: cp-sat]
 --workers N           Threads of the search [default: one per core]
---work-limit N        Stop each search after N units of work, so that results repeat (unless the
-                      time limit comes first); 20 is usual
+--work-limit N        Stop each search by its work, not by the clock, so that results repeat
+                      (unless the time limit comes first): larger N search longer, 20 is usual
 """
 """Options with what stands for their value (``{...}``: one of these, by default the first; with a
 ``*`` a list, as often as it is given; without one it is a switch) and their help."""

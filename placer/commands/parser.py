@@ -154,7 +154,7 @@ class HelpFormatter(argparse.HelpFormatter):
         return text if is_kept else super()._fill_text(text, width, indent)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        return wrap(text, width, break_on_hyphens=False, break_long_words=False)
+        return wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
 
 
 class _Help(argparse.Action):

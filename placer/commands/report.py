@@ -15,12 +15,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "report",
-        description="Show the parameters, peak memory and hotspots of a model, and what keeps it "
-        "from being placed.  With --devices it also shows a trial placement.  Weights are never "
-        "loaded.",
+        description="Show the parameters, peak memory and hotspots of a model, and what "
+        "restricts its placement.  With --devices it also shows a trial placement.  Weights are "
+        "never loaded.",
     )
     options.add_device_options(parser, default=None)
-    options.add_search_options(parser, never="--batch-size 1,2,...")
+    options.add_search_options(parser, never="several batch sizes")
     options.add_gate_options(parser)
     options.add_output_options(
         parser, "Write the report here instead of to stdout", formats=options.PAGE_FORMATS

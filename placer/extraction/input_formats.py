@@ -85,6 +85,6 @@ def unreadable(source: Any) -> UsageError:
     """The error for an object of no kind."""
     *names, last = [known.name for known in LIVE_FORMATS]
     return UsageError(
-        f"cannot read a program from what is of type {type(source).__name__!r}: pass a path, "
+        f"cannot read a program from an object of type {type(source).__name__!r}: pass a path, "
         f"{', '.join(names)} or {last}"
     )

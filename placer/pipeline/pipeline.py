@@ -46,7 +46,7 @@ def place(source: Any, devices: Devices = LOCAL, **options: Unpack[Keywords]) ->
     ``source`` is a path (SavedModel folder, GraphDef, MetaGraphDef, Keras file), a ``tf.function``
     or ConcreteFunction, a Keras model or a ``tf.Graph``; ``devices`` a list such as
     ``"2xA100-40GB,CPU:64GiB"``, the path of a ``cluster.toml``, or by default the GPUs of this
-    machine; for ``options`` see :class:`Options`.
+    machine; the other keywords are :class:`placer.plan.request.Options`.
 
     An infeasible problem is a plan too: its ``solver.status`` says so, and ``conflict`` why and
     what would fit, as far as that is found in what is left of the time limit.

@@ -127,8 +127,8 @@ def require_known_shapes(extraction: Extraction) -> None:
         roots = [r for r in extraction.unknown_roots or extraction.unknown if r not in explained]
         more = "" if len(roots) <= _MOST_ROOTS else f" and {len(roots) - _MOST_ROOTS:,} more"
         lost = (
-            f", the first at {', '.join(roots[:_MOST_ROOTS])}{more}. Set {batch}the shape of an "
-            f"input ({inputs}) or of such an op with --shape NAME=32x128"
+            f", first those of {', '.join(roots[:_MOST_ROOTS])}{more}. Set {batch}the shape of an "
+            f"input ({inputs}), or of one of these ops, with --shape NAME=32x128"
             if roots or batch
             else ""
         )

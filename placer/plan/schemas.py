@@ -35,7 +35,8 @@ def read_kept(path: str | os.PathLike[str], what: str) -> str:
         raise UsageError(told) from error
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"cannot read the {what} {os.fspath(path)}: it is not text: {error}"
+            f"cannot read the {what} {os.fspath(path)}: it is not text, so it is no {what} "
+            "(a model?)"
         ) from error
 
 

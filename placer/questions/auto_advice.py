@@ -60,8 +60,8 @@ class Advice:
         if alone.fits and alone.step_seconds < step:
             yield (
                 f"no accelerator: everything on {host.name} takes "
-                f"{format_seconds(alone.step_seconds)}, and not {format_seconds(step)}; placer "
-                "place puts it there where that costs least"
+                f"{format_seconds(alone.step_seconds)} instead of {format_seconds(step)}; to get "
+                "that, use placer place"
             )
 
     def _a_process_each(self, step: float) -> Iterator[str]:

@@ -135,7 +135,10 @@ def test_an_error_does_not_speak_to_the_terminal(pipeline, capsys):
         (["report", "model", "--format", "yaml"], "must be one of text, json"),
         (["report", "model", "--shape", "32x128"], "must be NAME=32x128"),
         (["report", "m", "--shape", "a:1", "--shape", "a:2"], "--shape a is given twice"),
-        (["report", "model", "--dim", "T=long"], "must be T=128"),
+        (
+            ["report", "model", "--dim", "T=long"],
+            "the size of T must be a whole number, got 'long'",
+        ),
         (["report", "model", "--batch-size", "-1"], "must be a positive integer, got '-1'"),
         (["place", "model", "--batch-size", "1,2"], "one batch size, got '1,2': placer report"),
         (["place", "m", "--devices", "2xT4", "--batch-size", "0"], "must be a positive integer"),
@@ -434,6 +437,9 @@ def test_every_command_helps(command, capsys):
     told = capsys.readouterr().out
     assert told.startswith(f"usage: placer {command} [OPTIONS]")
     assert "examples:\n  placer " in told
+    assert not [
+        line for line in told.splitlines() if "     " in line[26:]
+    ]  # as it is in the source
     assert (f"\n  {command} " in HELP) == (command != "strategies")  # as it was called before
     assert main(["help", command]) == 0
     assert capsys.readouterr().out == told

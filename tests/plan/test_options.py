@@ -75,7 +75,7 @@ def test_a_mistyped_choice_is_refused_too():
         ),
         (lambda: placer.place("model", "2xT4", fit=True), "fit must be a text such as 'auto'"),
         (lambda: placer.Plan.load(None), "path must be the path of a file; got None"),
-        (lambda: placer.place(3), "cannot read a program from what is of type 'int'"),
+        (lambda: placer.place(3), "cannot read a program from an object of type 'int'"),
         (lambda: placer.sweep("model", "2xT4"), "batch_sizes must be a list of whole numbers"),
         (lambda: placer.sweep("model", [0]), "a batch size is 0; give a whole number"),
         (lambda: placer.solve(3), "problem must be a PlacementProblem, .*got 3"),

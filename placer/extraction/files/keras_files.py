@@ -172,7 +172,11 @@ def _foreign_object(value: Config) -> Iterator[str]:
     kind = kind if is_function else target
     name = value.get("name") or (config.get("name") if isinstance(config, dict) else "") or ""
     if kind in ("Lambda", "__lambda__"):
-        yield f"layer {name!r} is a Lambda" if kind == "Lambda" else "a lambda as Python bytecode"
+        yield (
+            f"layer {name!r} is a Lambda"
+            if kind == "Lambda"
+            else "a function is stored as Python bytecode"
+        )
     elif kind == "TFSMLayer":
         yield f"layer {name!r} runs the SavedModel of another path"
     elif kind == "TorchModuleWrapper":

@@ -185,10 +185,11 @@ def _given_shape(key: str, declared: Shape, given: Sequence[int | None]) -> tupl
         and all(a is None or b is None or a == b for a, b in zip(declared, shape, strict=True))
     )
     if not fits:
-        sizes = "x".join("N" if size is None else str(size) for size in declared or ())
+        sizes = "x".join("32" if size is None else str(size) for size in declared or ())
+        any_size = ", where 32 may be any number" if declared and None in declared else ""
         raise UsageError(
             f"the shape {_text(shape)} does not fit {key!r}, which is declared as {_text(declared)}"
-            f": write --shape {key}={sizes}{', with a size for each N' if 'N' in sizes else ''}"
+            f": write --shape {key}={sizes}{any_size}"
         )
     return sharpen_shape(shape, declared) or ()
 

@@ -163,9 +163,10 @@ def bind_sources(
         called = called or [source for source in sources if source.may_be_called(name)]
         if not called:
             there = ", ".join([*known, *dict.fromkeys(source.name for source in sources)])
+            there = f"there are: {there}" if there else "there are none"
             raise UsageError(
                 f"--ragged names {name!r}, which is not a ragged or sparse input, parsed feature "
-                f"or split text (there are: {there or 'none'})"
+                f"or split text ({there}); the sizes of a dense input are set with --shape"
             )
         given = "x".join("?" if size is None else str(size) for size in sizes)
         lengths = tuple(size for size in sizes[1:] if size is not None)

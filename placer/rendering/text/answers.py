@@ -53,7 +53,7 @@ def status_words(plan: Plan) -> str:
     solver = plan.solver
     is_assumed = any(row.code == "assumed_sizes" for row in plan.warnings)
     if solver.status == "FEASIBLE" and is_assumed and solver.relative_gap == 0.0:
-        return "best under the assumptions"
+        return "proven best for the sizes that are assumed"
     return _STATUS_WORDS[solver.status]
 
 
@@ -100,8 +100,11 @@ def idle_note(plan: Plan) -> str:
         return ""
     them = "it" if len(idle) == 1 else "them"
     why = "costs less" if plan.solver.objective == "transfer" else "is faster"
+    none = f"no placement was found that {why} with {them}"
+    if plan.solver.status == "OPTIMAL":
+        none = f"no placement with {them} {why}"
     return (
-        f"Idle: {', '.join(idle)}, since no placement was found that {why} with {them}. To compare "
+        f"Idle: {', '.join(idle)}, since {none}. To compare "
         f"all strategies that use {them}: placer auto"
     )
 

@@ -21,8 +21,10 @@ def cost_text(plan: Plan) -> str:
         found += f"; {format_bytes(sum(again))} more for kernels that read on the host"
     if not metrics.slower_seconds:
         return found
-    longer = format_seconds(metrics.slower_seconds)
-    return f"{found}; ops take {longer} longer than on the fastest device"
+    longer = f"ops take {format_seconds(metrics.slower_seconds)} longer than on the fastest device"
+    counts = round(metrics.slower_seconds * (solver.link_bandwidth or 0.0))
+    told = f", which counts as {format_bytes(counts)}" if counts >> 10 else ""
+    return f"{found}; {longer}{told}"
 
 
 def _sent_again(plan: Plan) -> list[int]:

@@ -21,7 +21,7 @@ def test_code_that_does_not_come_with_keras_is_found():
     bytecode = {"class_name": "__lambda__", "config": {"code": "4wEAAAAA"}}
     foreign = {
         "layer 'l' is a Lambda": {"class_name": "Lambda", "config": {"name": "l"}},
-        "a lambda as Python bytecode": bytecode,
+        "a function is stored as Python bytecode": bytecode,
         "layer 't' runs the SavedModel of another path": {
             "class_name": "TFSMLayer",
             "config": {"name": "t", "filepath": "/elsewhere"},

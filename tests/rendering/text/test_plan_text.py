@@ -142,6 +142,9 @@ def test_a_cost_is_told_in_parts():
     )
     text = render_plan(small_plan(metrics=replace(metrics, messages=1, slower_seconds=0.0)))
     assert "260 KiB sent in 1 message\n" in text
+    linked = replace(small_plan().solver, link_bandwidth=12e9)
+    text = render_plan(small_plan(metrics=metrics, solver=linked), width=200)
+    assert "longer than on the fastest device, which counts as 480 KiB\n" in text
 
 
 def test_all_on_the_host_is_said_beside_the_status():
@@ -255,8 +258,12 @@ def test_a_proof_is_not_doubted_for_the_clock():
 
 def test_accelerators_without_ops_are_named_with_the_reason():
     """A second GPU that nothing is on; where all are used, or none is, there is no such line."""
+    proven = replace(small_plan().solver, status="OPTIMAL")
+    found = replace(small_plan().solver, status="FEASIBLE")
     alone = dict.fromkeys(small_plan().placement, "GPU:0")
-    text = " ".join(render_plan(small_plan(placement=alone)).split())
+    text = " ".join(render_plan(small_plan(placement=alone, solver=found)).split())
     assert "Idle: GPU:1, since no placement was found that costs less with it." in text
+    text = " ".join(render_plan(small_plan(placement=alone, solver=proven)).split())
+    assert "Idle: GPU:1, since no placement with it costs less." in text
     assert "Idle" not in render_plan(small_plan())
     assert "Idle" not in render_plan(small_plan(placement=dict.fromkeys(alone, "CPU:0")))
