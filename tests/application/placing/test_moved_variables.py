@@ -116,6 +116,7 @@ def test_nothing_stays_at_home_and_all_comes_back(plan):
     model = built()
     originals = [variable.value for variable in model.weights]
     handles = [variable.handle for variable in originals]
+    gc.collect()  # what tests before have left would go at any time
     left = [thing for thing in gc.get_objects() if issubclass(type(thing), tf.Variable)]
     others = {
         name: on_device(name) for name in ("CPU:1", "CPU:2")

@@ -343,7 +343,8 @@ def test_every_loader_restores_the_weights_to_each_replica(tmp_path):
 @pytest.mark.parametrize("learns", [False, True])
 def test_replicas_of_a_model_of_tensorflow_1_have_the_weights(tmp_path, learns):
     """Its restore op gives each copy the value, in a session and by both other loaders; outputs are
-    those of the whole; a variable that an op of the file updates stays one."""
+    those of the whole, but for the last bit (tanh at the end of a tensor is not that of a vector on
+    every processor); a variable that an op of the file updates stays one."""
     v1, path, placed = tf.compat.v1, str(tmp_path / "model"), tmp_path / "placed"
     values = np.ones((3, WIDTH), np.float32)
     with tf.Graph().as_default(), v1.Session() as session:
@@ -364,11 +365,12 @@ def test_replicas_of_a_model_of_tensorflow_1_have_the_weights(tmp_path, learns):
     assert held == dict.fromkeys(("GPU:0", "GPU:1")[: 2 - learns], held["GPU:0"])
     for load in (placer.load_placed, lambda folder: tf.saved_model.load(str(folder))):
         (found,) = load(placed).signatures["serving_default"](x=tf.constant(values)).values()
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
     config = v1.ConfigProto(device_count={"CPU": 3})
     with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
         v1.saved_model.load(session, ["serve"], str(placed))
-        np.testing.assert_array_equal(session.run("Tanh:0", {"x:0": values}), expected)
+        found = session.run("Tanh:0", {"x:0": values})
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
         handles = [op for op in graph.get_operations() if op.type == "VarHandleOp"]
         assert len({op.device for op in handles}) == 2 - learns
 
