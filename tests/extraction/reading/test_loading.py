@@ -359,6 +359,6 @@ def test_an_input_format_is_two_functions_and_one_line(monkeypatch):
     monkeypatch.setattr(input_formats, "LIVE_FORMATS", (known, *LIVE_FORMATS))
     assert load_program(("a", "b")).outputs == (("b", "b:0"),)
     with pytest.raises(
-        UsageError, match=r"from what is of type 'int': pass a path, names, .* or a tf\.function"
+        UsageError, match=r"from an object of type 'int': pass a path, names, .* or a tf\.function"
     ):
         load_program(1)
