@@ -2,7 +2,7 @@
 computed again."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cost_models.byte_sizes import format_bytes
@@ -51,12 +51,12 @@ def _fit(trials: StepTrials) -> FittedStep:
     """Tries what costs least first; where nothing fits, all of it with ops in line: more waits,
     but gaps between buffers are those of one order then, and not of whichever comes about."""
     padding, found = trials.padding, []
-    bases: list[Base] = []
+    base: Base | None = None
     for trials.in_line in (False, True):
         trials.best, trials.padding = trials.free, dict(padding)
-        bases = bases or [*_bases(trials)]
-        if not trials.best.fits:
-            _relieve(trials, bases)
+        base = base or _base(trials)
+        if base is not None and not trials.best.fits:
+            _relieve(trials, base)
         found.append(trials.best)
         if trials.best.fits or trials.is_late():
             break
@@ -64,13 +64,12 @@ def _fit(trials: StepTrials) -> FittedStep:
     return replace(best, floors=_floors(trials), is_cut=trials.is_cut)
 
 
-def _relieve(trials: StepTrials, bases: Sequence[Base]) -> None:
+def _relieve(trials: StepTrials, base: Base) -> None:
     means = trials.request.means
-    if ORDER in means and any(_hold_order(trials, base) for base in bases):
+    if ORDER in means and _hold_order(trials, base):
         return
     if trials.is_late():
         return
-    base = min(bases, key=trials.low_peak)
     if SWAP in means:
         fit_by_swaps(trials, base)
     if RECOMPUTE in means and not (trials.best.fits and trials.best.is_proven):
@@ -113,17 +112,18 @@ def _joins(graph: OpGraph) -> tuple[str, ...]:
     return tuple(op.name for op in graph.ops.values() if op.op_type == _JOIN)
 
 
-def _bases(trials: StepTrials) -> Iterator[Base]:
-    """The graph, with its joins of gradients released if that is among the means."""
+def _base(trials: StepTrials) -> Base | None:
+    """The graph, with its joins of gradients released if that is among the means; ``None`` if that
+    is enough."""
     rewriting, joins = NO_REWRITING, _joins(trials.graph)
     if RELEASE in trials.request.means and joins:
         rewriting = Rewriting(released=joins)
         if trials.keep(trials.judge(rewriting, ())):
-            return
+            return None
     graph = rewrite_graph(trials.graph, rewriting)
     step = trials.step(graph, rewriting)
     order = trials.descend(graph, step, trials.low_order(graph, step), trials.room(step))
-    yield Base(rewriting=rewriting, graph=graph, step=step, order=order)
+    return Base(rewriting=rewriting, graph=graph, step=step, order=order)
 
 
 _LOG = logging.getLogger(__name__)

@@ -142,9 +142,11 @@ class StepTrials:
                 return found
         return best
 
-    def is_late(self) -> bool:
-        """Whether a time was given, and is over; the clock then had a say in the answer."""
-        late = self.request.seconds > 0 and time.monotonic() > self.deadline
+    def is_late(self, until: float | None = None) -> bool:
+        """Whether a time was given, and is over (or it is ``until``); the clock then had a say in
+        the answer."""
+        deadline = self.deadline if until is None else until
+        late = self.request.seconds > 0 and time.monotonic() > deadline
         self.is_cut = self.is_cut or late
         return late
 
@@ -193,22 +195,12 @@ class StepTrials:
         now = time.monotonic()
         until = now + self.schedule.descent_share * (self.deadline - now)
 
-        def is_late() -> bool:
-            late = self.request.seconds > 0 and time.monotonic() > until
-            self.is_cut = self.is_cut or late
-            return late
-
-        return descend(step, self._successors(graph), order, budgets, is_late)
+        return descend(step, self._successors(graph), order, budgets, lambda: self.is_late(until))
 
     def _successors(self, graph: OpGraph) -> list[list[int]]:
         """The ops that wait for each op."""
         prepared = prepare(graph, self.accelerated)
         return [[op for _, op, _ in edges] for edges in prepared.successors]
-
-    def low_peak(self, base: Base) -> float:
-        """The peak of the fullest device along the order, as a share of its cap."""
-        peaks = base.peaks()
-        return max(peaks[name] / max(self.caps[name], 1) for name in self.names)
 
     def room(self, step: StepMemory) -> dict[str, int]:
         """The bytes that the caps leave beside what is resident."""
