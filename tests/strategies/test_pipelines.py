@@ -193,7 +193,8 @@ def test_a_training_step_is_a_pipeline_too():
         )
         program = step.get_concrete_function(tf.TensorSpec((16 * BATCH, WIDTH)))
         stages = dict(STAGES)
-        plan = placer.place(program, "2xT4", pins=stages, time_limit=2.0)
+        plan = placer.place(program, "2xT4", pins=stages, time_limit=30.0)
+        assert plan.solver.status == "OPTIMAL"  # within a second, but for a busy machine
         assert bool(plan.control_edges) == (in_flight > 1)
         seconds[in_flight] = plan.metrics.step_seconds
         peaks[in_flight] = plan.peak_bytes["GPU:0"]
