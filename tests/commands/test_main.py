@@ -457,6 +457,7 @@ def test_every_command_helps(command, capsys):
             "place m -b 64 --devices T4",
             "there is no option -b; did you mean --baseline or --batch-size",
         ),
+        ("place m --gpus 2", "there is no option --gpus; did you mean --devices?"),
         ("place m --device 2xT4", "there is no option --device; did you mean --devices?"),
         ("compare --help-me", "there is no option --help-me; did you mean --help?"),
         ("place m --devices T4 --objective latenc", "must be one of transfer, step-time"),

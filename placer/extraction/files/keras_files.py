@@ -17,8 +17,8 @@ from placer.errors import ModelError
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _ZIP_MAGIC = b"PK\x03\x04"
 CONFIG_FILE, METADATA_FILE = "config.json", "metadata.json"
-_HEAD_BYTES = 4096
 _LARGEST_CONFIG_BYTES = 256 * 2**20
+_BROKEN = "the Keras file {!r} cannot be read, it may be incomplete ({}): copy it or save it again"
 
 _PARTS_OF_MODELS = frozenset(
     {"activations", "constraints", "dtype_policies", "engine", "initializers", "layers", "losses"}
@@ -53,8 +53,7 @@ def require_known(path: Path) -> None:
     document of placer."""
     seems = _OTHERS.get(path.suffix.lower(), "")
     if path.suffix == ".json":
-        with path.open("rb") as stream:
-            found = re.search(rb'"schema": *"placer\.([a-z-]+)/', stream.read(_HEAD_BYTES))
+        found = re.search(rb'"schema": *"placer\.([a-z-]+)/', path.read_bytes())
         seems = f"a {found[1].decode()} of placer" if found else ""
     if seems:
         raise ModelError(
@@ -92,7 +91,7 @@ def read_config(path: Path) -> Config:
         config = None if text is None else json.loads(text)
     except (OSError, ValueError, RuntimeError, KeyError, zipfile.BadZipFile) as error:
         require_known(path)
-        raise ModelError(f"the Keras file {str(path)!r} cannot be read: {error}") from error
+        raise ModelError(_BROKEN.format(str(path), error)) from error
     if not isinstance(config, dict) or "class_name" not in config:
         raise ModelError(
             f"{str(path)!r} holds weights but no model (no configuration of layers): save the "
@@ -228,7 +227,7 @@ def foreign_files(path: Path) -> list[str]:
                         found += _foreign_items(file)
         return found
     except (OSError, ValueError, RuntimeError, KeyError, zipfile.BadZipFile) as error:
-        raise ModelError(f"the Keras file {str(path)!r} cannot be read: {error}") from error
+        raise ModelError(_BROKEN.format(str(path), error)) from error
 
 
 def _foreign_items(group: Any, seen: set[int] | None = None) -> Iterator[str]:

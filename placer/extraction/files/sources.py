@@ -31,11 +31,13 @@ def read_source(path: Path, *, as_written: bool = False) -> Any:
     message = _parsed(content)
     if message is None:
         require_known(path)
+        if not content:
+            raise ModelError(f"{str(path)!r} is empty (0 bytes): write or copy the model again")
         *names, last = sorted(known.name.partition(":")[2] for known in FILE_FORMATS)
         raise ModelError(
-            f"{str(path)!r} ({len(content):,} bytes) cannot be read as a {', a '.join(names)} or a "
-            f"{last}, is no Keras file, or has no ops: "
-            "write one with model.export() of Keras or tf.saved_model.save"
+            f"{str(path)!r} ({len(content):,} bytes) is not a model that can be read (neither a "
+            f"{', a '.join(names)}, a {last} nor a Keras file), or it has no ops. It may be damaged "
+            "or of another kind: write it again with model.export() of Keras or tf.saved_model.save"
         )
     if not as_written and INPUTS.encode() in content:
         for graph_def in graph_defs(message):

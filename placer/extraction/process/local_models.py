@@ -71,7 +71,10 @@ def fetch_path(path: str, target: Path, *, weights: bool) -> None:
             f"copy {path!r} to this machine"
         ) from error
     except errors.OpError as error:
-        raise ModelError(f"{path!r} cannot be read: {error.message}") from error
+        told = error.message.splitlines()[0].rpartition("error details: ")[2]
+        raise ModelError(
+            f"{path!r} cannot be read: {told}. Copy it to this machine and give the local path"
+        ) from error
 
 
 LEAST_READ_RATE = 50e6
