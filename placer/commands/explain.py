@@ -25,7 +25,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     options.add_plan(parser)
     parser.add_argument("op", metavar="OP", nargs="?", help="Name of an op in the plan")
-    options.add_time_limit(parser, 120.0, "the search for changes that fit")
+    options.add_time_limit(
+        parser,
+        None,
+        "a new search for changes that fit",
+        "none, but 120 if the plan has no changes",
+    )
     options.add_output_options(parser, formats=("text", "json", "markdown"))
     parser.set_defaults(run=run)
 
@@ -49,19 +54,21 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _explain_conflict(plan: Plan, arguments: argparse.Namespace) -> None:
-    """Prints why nothing fits, and what would."""
-    from placer.questions.fixes import find_fixes
+    """Prints why nothing fits, and what would: by the plan, or by a new search."""
+    rows = () if plan.conflict is None else plan.conflict.fixes
+    if not rows or arguments.time_limit is not None or arguments.costs is not None:
+        from placer.questions.fixes import find_fixes
 
-    changes = options.plan_changes(arguments)
-    with progress(f"explaining {arguments.plan}", arguments):
-        fixes = find_fixes(plan, arguments.model, time_limit=arguments.time_limit, **changes)
+        limit, changes = arguments.time_limit or 120.0, options.plan_changes(arguments)
+        with progress(f"explaining {arguments.plan}", arguments):
+            found = find_fixes(plan, arguments.model, time_limit=limit, **changes)
+        rows = tuple(fix.row for fix in found)
     if arguments.format == "json":
         from dataclasses import replace
 
         from placer.problem.conflict import fix_to_json
         from placer.rendering.json_text import to_json
 
-        rows = tuple(fix.row for fix in fixes)
         conflict = None if plan.conflict is None else replace(plan.conflict, fixes=rows).to_json()
         told = [fix_to_json(row) for row in rows]
         data = {"status": plan.solver.status, "conflict": conflict, "fixes": told}
@@ -70,5 +77,5 @@ def _explain_conflict(plan: Plan, arguments: argparse.Namespace) -> None:
     from placer.rendering.text.explanation_text import conflict_blocks
     from placer.rendering.text.formats import render
 
-    document = partial(conflict_blocks, plan, fixes)
+    document = partial(conflict_blocks, plan, rows)
     sys.stdout.write(render(document, arguments.format, **style()))

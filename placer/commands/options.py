@@ -262,14 +262,16 @@ def add_strategy_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_time_limit(group: argparse._ActionsContainer, seconds: float, what: str) -> None:
+def add_time_limit(
+    group: argparse._ActionsContainer, seconds: float | None, what: str, default: str = ""
+) -> None:
     """Adds ``--time-limit`` of ``what``."""
     group.add_argument(
         "--time-limit",
         type=option_values.seconds,
         default=seconds,
         metavar="SECONDS",
-        help=f"Time limit of {what} [default: {seconds:g}]",
+        help=f"Time limit of {what} [default: {default or format(seconds, 'g')}]",
     )
 
 

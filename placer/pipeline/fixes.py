@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from cost_models.byte_sizes import format_bytes, parse_reserve, spell_bytes
+from cost_models.byte_sizes import format_bytes, parse_bytes, parse_reserve, spell_bytes
 from cost_models.clusters import Devices, parse_cluster
 from cost_models.devices import presets
 from placer.errors import NoSolutionError, PlacerError
@@ -297,7 +297,8 @@ class _Trials:
         if all(caps[name] == given[name] for name in least):  # an earlier search missed it
             change = "the same limits: search again, or with a longer --time-limit"
             return PlacedFix(kind="caps", change=change, plan=best)
-        sizes = [f"{n} from {format_bytes(given[n])} to {format_bytes(caps[n])}" for n in least]
+        spelled = {name: format_bytes(parse_bytes(spell_bytes(caps[name]))) for name in least}
+        sizes = [f"{n} from {format_bytes(given[n])} to {size}" for n, size in spelled.items()]
         tried = dict.fromkeys(format_bytes(self._limits(least, low)[name]) for name in least)
         less = f"{' and '.join(tried)} was tried in vain" if low else "no less can fit"
         note = f"raises {', '.join(sizes)}; {less}"

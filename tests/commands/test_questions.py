@@ -65,7 +65,11 @@ def test_explained_changes_of_an_infeasible_request_work(saved_model, tmp_path, 
     caps, batch = ["--max-memory", "GPU:*=300KiB"], ["--batch-size", "64"]
     assert main([*asked, *in_time, *caps, *batch, "-o", str(path)]) == 5
     capsys.readouterr()
-    assert main(["explain", str(path), "--format", "json", "-q"]) == 0
+    explained = ["explain", str(path), "--format", "json", "-q"]
+    assert main(explained) == 0
+    kept = json.loads(path.read_text())["conflict"]["fixes"]
+    assert json.loads(capsys.readouterr().out)["fixes"] == kept  # as place has told them
+    assert main([*explained, "--time-limit", "60"]) == 0
     fixes = {fix["kind"]: fix["change"] for fix in json.loads(capsys.readouterr().out)["fixes"]}
     assert main([*asked, *at_leisure, *batch, *fixes["caps"].split()]) == 0
     assert main([*asked, *at_leisure, *caps, *fixes["batch"].split()]) == 0

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes
-from placer.pipeline.fixes import PlacedFix
+from placer.problem.conflict import Fix
 from placer.plan.plan import Plan
 from placer.plan.rows import PlannedTransfer
 from placer.questions.explanation import Move, OpExplanation, PlanExplanation
@@ -63,8 +63,8 @@ def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[Renderab
         answer_line(plan_answer(plan)),
         plan_title(plan, width),
         Facts("Placement", [(cost_label(plan.solver), quality_text(plan.solver))]),
-        _by_reason("Ops on", found.ops, "{:,}".format, width),
-        _by_reason("Resident on", found.resident_bytes, format_bytes, width),
+        _by_reason("Ops by reason", found.ops, "{:,}".format, width),
+        _by_reason("Resident by reason", found.resident_bytes, format_bytes, width),
         _crossings(found, width),
         Text("placer explain PLAN OP tells why one op is where it is."),
     ]
@@ -90,16 +90,14 @@ _KINDS = {"caps": "limits", "spill": "offload"}
 """Kinds of changes that have another name on the screen."""
 
 
-def conflict_blocks(
-    plan: Plan, fixes: Sequence[PlacedFix] | None, width: int
-) -> list[RenderableType]:
+def conflict_blocks(plan: Plan, fixes: Sequence[Fix] | None, width: int) -> list[RenderableType]:
     """Why there is no placement, and what was tried and found to have one."""
     if fixes is None or plan.conflict is None:
         return plan_blocks(plan, width)
-    tried = replace(plan, conflict=replace(plan.conflict, fixes=tuple(f.row for f in fixes)))
+    tried = replace(plan, conflict=replace(plan.conflict, fixes=tuple(fixes)))
     without = replace(plan, conflict=replace(plan.conflict, fixes=()))
     blocks = [answer_line(plan_answer(tried)), *plan_blocks(without, width)[1:]]
-    rows = [(_KINDS.get(fix.kind, fix.kind), Text(fix_line(fix.row))) for fix in fixes]
+    rows = [(_KINDS.get(fix.kind, fix.kind), Text(fix_line(fix))) for fix in fixes]
     if not rows:
         rows = [("none", Text("no single change makes it fit"))]
     return [*blocks, Facts("Each of these changes makes it fit (tried)", list(rows))]

@@ -24,7 +24,7 @@ def loading_rows(facts: LoadingFacts | None, signature: str) -> list[tuple[str, 
     if facts.variable_count:
         rows.append(
             (
-                "meanwhile",
+                "host loads",
                 f"the host holds {format_bytes(facts.host_at_once_bytes)} with TensorFlow's "
                 f"loaders, {format_bytes(facts.host_one_by_one_bytes)} with placer.load_placed",
             )

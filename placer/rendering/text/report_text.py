@@ -184,8 +184,8 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         ("peak", f"{peak}{while_running}"),
         ("range", f"{peaks}{unsure}"),
         ("at the peak", at_peak or "nothing is alive"),
-        ("scopes then", Text("\n".join(scopes) or "none")),
-        ("largest then", Text("\n".join(largest) or "none")),
+        ("scopes at peak", Text("\n".join(scopes) or "none")),
+        ("largest at peak", Text("\n".join(largest) or "none")),
         ("resident", resident),
         *loading_rows(report.loading, report.model.signature),
     ]

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
+from operator import le
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -238,7 +239,7 @@ class _Search:
                 return
 
     def larger_caps(self, capped: Sequence[int]) -> Iterator[Fix]:
-        """The least cap of one device, and the least of several."""
+        """The least cap of one device, and the least of several where they are not all larger."""
         problem = self.elements.problem
         caps = problem.capacity_bytes
         # of devices that could swap names the first
@@ -255,7 +256,8 @@ class _Search:
         for devices in (accelerators, capped, everything):
             several = self._raised(devices) if len(devices) > 1 else None
             if several:
-                found.append(several)
+                less = any(all(map(le, one, several)) for one in found)
+                found += [] if less else [several]
                 break
         for raised in found:
             pairs = zip(problem.device_names, raised, caps, strict=True)

@@ -26,14 +26,14 @@ Model
   batch       set to 32 (batch_size)
 
 Memory of a step with everything on one device
-  required      6.00 MiB
-  peak          5.00 MiB, while a runs
-  range         4.00 MiB to 6.00 MiB by the order of the ops; not validated on
-                GPUs
-  at the peak   activations 5.00 MiB, weights 4.00 KiB
-  scopes then   5.00 MiB layer
-  largest then  3.00 MiB a, until b
-  resident      weights 4.00 KiB, optimizer state 8 B, constants 16 B
+  required         6.00 MiB
+  peak             5.00 MiB, while a runs
+  range            4.00 MiB to 6.00 MiB by the order of the ops; not validated
+                   on GPUs
+  at the peak      activations 5.00 MiB, weights 4.00 KiB
+  scopes at peak   5.00 MiB layer
+  largest at peak  3.00 MiB a, until b
+  resident         weights 4.00 KiB, optimizer state 8 B, constants 16 B
 
 Compute
   work  4.00 MFLOP, 2.01 MiB accessed, 1.9 FLOP per byte
@@ -118,7 +118,7 @@ def test_what_is_unknown_is_listed_and_not_counted():
     assert "t0:0" not in text
     assert "and 1 more" in text
     assert "no cost model   Odd 7; 0.0% of the time" in text
-    for figure in ("peak          at least 5.00 MiB", "at least 4.00 MFLOP", "at least 4.10 ms"):
+    for figure in ("peak             at least 5.00 MiB", "at least 4.00 MFLOP", "at least 4.10 ms"):
         assert figure in text
 
 
