@@ -7,9 +7,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes
-from placer.problem.conflict import Fix
 from placer.plan.plan import Plan
 from placer.plan.rows import PlannedTransfer
+from placer.problem.conflict import Fix
 from placer.questions.explanation import Move, OpExplanation, PlanExplanation
 from placer.rendering.quantities import format_count, format_seconds, overruns, shorten, signed
 from placer.rendering.text.answers import plan_answer

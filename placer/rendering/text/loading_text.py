@@ -24,9 +24,9 @@ def loading_rows(facts: LoadingFacts | None, signature: str) -> list[tuple[str, 
     if facts.variable_count:
         rows.append(
             (
-                "host loads",
-                f"the host holds {format_bytes(facts.host_at_once_bytes)} with TensorFlow's "
-                f"loaders, {format_bytes(facts.host_one_by_one_bytes)} with placer.load_placed",
+                "on the host",
+                f"{format_bytes(facts.host_at_once_bytes)} while TensorFlow's loaders load, "
+                f"{format_bytes(facts.host_one_by_one_bytes)} while placer.load_placed does",
             )
         )
     return rows
