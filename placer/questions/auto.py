@@ -268,8 +268,11 @@ def _first_line(error: Exception) -> str:
 
 def _no_faster(best: float, least: float, limit: str) -> str:
     """Why a way is not built."""
-    clearly = "clearly " if least < best else ""
-    return f"cannot be {clearly}faster than {format_seconds(best)}: {limit}"
+    alike = ", and times this close cannot be told apart" if least < best else ""
+    return (
+        f"takes at least {format_seconds(least)}, {limit}; {format_seconds(best)} is found already"
+        + alike
+    )
 
 
 def _overruns(row: AutoRow) -> str:

@@ -53,10 +53,10 @@ _FEWEST_PER_STAGE = 2
 _MOST_OPS = 20_000
 """Nor are there more ops then: more take minutes to build."""
 
-_ON_ONE = "the whole batch on one accelerator takes that long"
-_SHARED = "even with every accelerator fully busy it takes that long"
-PARTS = "its parts launch more ops, which take that long"
-_CHAIN = "its longest chain of ops takes that long"
+_ON_ONE = "with the whole batch on one accelerator"
+_SHARED = "with every accelerator fully busy"
+PARTS = "since its parts launch more ops"
+_CHAIN = "for its longest chain of ops"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

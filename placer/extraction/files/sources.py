@@ -36,8 +36,8 @@ def read_source(path: Path, *, as_written: bool = False) -> Any:
         *names, last = sorted(known.name.partition(":")[2] for known in FILE_FORMATS)
         raise ModelError(
             f"{str(path)!r} ({len(content):,} bytes) is not a model that can be read (neither a "
-            f"{', a '.join(names)}, a {last} nor a Keras file), or it has no ops. If it is damaged, "
-            "write it again with model.export() of Keras or tf.saved_model.save"
+            f"{', a '.join(names)}, a {last} nor a Keras file), or it has no ops. "
+            "If it is damaged, write it again with model.export() of Keras or tf.saved_model.save"
         )
     if not as_written and INPUTS.encode() in content:
         for graph_def in graph_defs(message):
