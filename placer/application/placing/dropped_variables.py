@@ -7,7 +7,7 @@ bytes stay in them, and no entry leads there.
 """
 
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from placer.extraction.reading.loaded_variables import (
     restored_handles,
     tracked_variables,
 )
-from placer.extraction.splitting.split_checkpoints import same_values, write_partial_checkpoint
+from placer.extraction.splitting.split_checkpoints import shared_keys, write_partial_checkpoint
 from placer.graph.op_types import ASSIGNS, VARIABLES
 from placer.graph.tensor_names import data_inputs, op_of, source_of
 
@@ -106,7 +106,7 @@ def _find_unused(meta_graph: Any, index: CheckpointIndex) -> Dropped:
     read = {name for output in outputs for name in leading_to(output, nodes)}
     restored = dict(restored_handles(meta_graph))
     handles = {handle for handle in restored if handle not in read}
-    renamed = dict(_shared_keys(restored, handles, needed, index))
+    renamed = dict(shared_keys(restored, handles, needed, index))
     needed |= {renamed.get(h, key) for h, key in restored.items() if h not in handles}
     gone = {keys[number] for number in objects if number in keys}
     gone |= set(restored.values())
@@ -116,31 +116,6 @@ def _find_unused(meta_graph: Any, index: CheckpointIndex) -> Dropped:
         keys=frozenset(gone - needed),
         renamed=renamed,
     )
-
-
-def _shared_keys(
-    restored: Mapping[str, str],
-    dropped: Collection[str],
-    needed: Collection[str],
-    index: CheckpointIndex,
-) -> Iterator[tuple[str, str]]:
-    """Handles whose key only the restore op needs, with a key of the objects that has the same
-    bytes: where each variable was written twice, one copy serves both."""
-    alike: dict[object, list[str]] = {}
-    for key in sorted(needed):
-        if key in index.entries and index.entries[key].values is not None:
-            alike.setdefault(index.entries[key].values, []).append(key)
-    for handle, key in restored.items():
-        entry = index.entries.get(key)
-        if handle in dropped or key in needed or entry is None or entry.values is None:
-            continue
-        for other in alike.get(entry.values, ()):
-            twin = index.entries[other]
-            here = index.shards[entry.shard], entry.offset
-            there = index.shards[twin.shard], twin.offset
-            if same_values(here, there, entry.size):
-                yield handle, other
-                break
 
 
 def _cut_objects(graph: Any, dropped: Collection[int]) -> None:
@@ -188,7 +163,7 @@ def _cut(
     by_name = {node.name: node for node in nodes}
     for node in nodes:
         if node.op in _SAVES:
-            _cut_saver(node, by_name, gone)
+            _cut_saver(node, by_name, gone, renamed)
     removed = _depending(nodes, gone) if in_function else _assignments(nodes, by_name, gone)
     removed |= _unread_values(nodes, by_name, removed)
     for node in nodes:
@@ -256,10 +231,22 @@ def _unread_values(nodes: Any, by_name: Mapping[str, Any], removed: Collection[s
     }
 
 
-def _cut_saver(node: Any, by_name: Mapping[str, Any], gone: Collection[str]) -> None:
+def _cut_saver(
+    node: Any, by_name: Mapping[str, Any], gone: Collection[str], renamed: Mapping[str, str]
+) -> None:
+    """Leaves out what is gone, with the keys as ``renamed``: each of them once."""
     read = data_inputs(node.input)
-    tensors = read[_FIRST_TENSOR:]
-    kept = [i for i, text in enumerate(tensors) if _handle_of(text, by_name) not in gone]
+    tensors, keys = read[_FIRST_TENSOR:], _constants(node, by_name)[0]
+    handles = [_handle_of(text, by_name) for text in tensors]
+    own = {key.decode() for key, h in zip(keys, handles, strict=True) if h not in (*gone, *renamed)}
+    kept = []
+    for number, handle in enumerate(handles):
+        if handle in gone or renamed.get(handle) in own:
+            continue
+        kept.append(number)
+        if handle in renamed:
+            keys[number] = renamed[handle].encode()
+            own.add(renamed[handle])
     if len(kept) == len(tensors):
         return
     _keep(node, by_name, kept)

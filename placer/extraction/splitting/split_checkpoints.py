@@ -20,6 +20,7 @@ from placer.extraction.files.sorted_tables import (
     write_table,
 )
 from placer.extraction.graph_defs.protobufs import dtype_name
+from placer.extraction.reading.checkpoint_index import CheckpointIndex
 from placer.extraction.splitting.parts import Table
 
 OBJECT_GRAPH = b"_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -68,7 +69,32 @@ def write_partial_checkpoint(
     write_table(folder / f"{prefix.name}.index", {HEADER: header.SerializeToString(), **kept})
 
 
-def same_values(one: tuple[Path, int], other: tuple[Path, int], size: int) -> bool:
+def shared_keys(
+    restored: Mapping[str, str],
+    dropped: Collection[str],
+    needed: Collection[str],
+    index: CheckpointIndex,
+) -> Iterator[tuple[str, str]]:
+    """Handles whose key only the restore op needs, with a key of the objects that has the same
+    bytes: where each variable was written twice, one copy serves both."""
+    alike: dict[object, list[str]] = {}
+    for key in sorted(needed):
+        if key in index.entries and index.entries[key].values is not None:
+            alike.setdefault(index.entries[key].values, []).append(key)
+    for handle, key in restored.items():
+        entry = index.entries.get(key)
+        if handle in dropped or key in needed or entry is None or entry.values is None:
+            continue
+        for other in alike.get(entry.values, ()):
+            twin = index.entries[other]
+            here = index.shards[entry.shard], entry.offset
+            there = index.shards[twin.shard], twin.offset
+            if _same_values(here, there, entry.size):
+                yield handle, other
+                break
+
+
+def _same_values(one: tuple[Path, int], other: tuple[Path, int], size: int) -> bool:
     """Whether two places (file, offset) hold the same ``size`` bytes; they are never read whole."""
     pairs = zip(_chunks(*one, size), _chunks(*other, size), strict=True)
     return all(mine == theirs for mine, theirs in pairs)

@@ -62,6 +62,7 @@ def _split_meta_graph(
     """
     graph_def, objects = meta_graph.graph_def, meta_graph.object_graph_def
     tables = find_tables(graph_def, counts)
+    asked = {table.name for table in tables.values()}
     tables.update(copies_of(graph_def, tables) if objects.nodes else {})
     numbers = _object_numbers(meta_graph, tables, counts) if objects.nodes else {}
     given: dict[str, dict[int, Table]] = {}
@@ -84,7 +85,7 @@ def _split_meta_graph(
             "copy of it that no signature reads"
         )
     _split_objects(objects, {**copies, **numbers} if objects.nodes else {})
-    missing = sorted({t.name for t in tables.values()} - {t.name for t in keys.values()})
+    missing = sorted(asked - {t.name for t in keys.values()})
     if missing:
         raise ModelError(f"{missing[0]} cannot be split by rows: the model does not restore it")
     _split_definitions(meta_graph.collection_def, tables)

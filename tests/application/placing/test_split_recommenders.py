@@ -8,6 +8,7 @@ import split_tables as tables
 import tensorflow as tf
 
 import placer
+from placer.application.placing.placed_programs import clear
 from placer.errors import UsageError
 from placer.extraction.files.sources import file_hash
 
@@ -73,8 +74,10 @@ def test_the_plan_knows_the_file_that_it_was_made_for(placed):
     assert all(tables.same_bits(first[key], second[key]) for key in first)
 
 
-def test_what_keras_exports_is_split_with_its_copies(tmp_path):
-    """A table twice in the file, both in parts: every loader gives what it gave."""
+@pytest.mark.parametrize("is_dropped", [False, True], ids=["twice", "once"])
+def test_what_keras_exports_is_split_with_its_copies(tmp_path, is_dropped):
+    """A table twice in the file, both in parts, or its copy dropped before: every loader gives
+    what it gave."""
     import keras
 
     ids = [keras.Input([], dtype="int32", name=name) for name in ("user", "item")]
@@ -83,6 +86,9 @@ def test_what_keras_exports_is_split_with_its_copies(tmp_path):
     ]
     scores = keras.layers.Dense(1)(keras.layers.Concatenate()(rows))
     keras.Model(ids, scores).export(tmp_path / "model", verbose=False)
+    if is_dropped:
+        (tmp_path / "model").rename(tmp_path / "whole")
+        clear(str(tmp_path / "whole"), tmp_path / "model", drop_unused=True)
     name = "of_60/embeddings_1"
     plan = placer.place(
         tmp_path / "model",
