@@ -43,7 +43,7 @@ HOSTS = "".join(
     f'[[device]]\nname = "/job:worker/task:{task}/device:{name}:0"\n'
     f'type = "{name}"\nmemory = "{size}"\n'
     for task in range(2)
-    for name, size in (("GPU", "12MiB"), ("CPU", "8GiB"))
+    for name, size in (("GPU", "64MiB"), ("CPU", "8GiB"))
 )
 
 

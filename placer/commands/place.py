@@ -8,6 +8,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cost_models.byte_sizes import format_bytes
 from placer.commands import option_values, options
 from placer.commands.terminal import progress, require_writable, show_saved
 from placer.errors import NoSolutionError, UsageError
@@ -101,7 +102,11 @@ def require_placement(plan: Plan) -> None:
     """Raises ``InfeasibleError`` if no placement fits, ``NoSolutionError`` if none was found."""
     plan.raise_for_conflict()
     if plan.placement and not plan.fits:
-        over = [row.message for row in plan.warnings if row.code == "peak_over_cap"]
+        over = [
+            f"{name} requires {format_bytes(plan.need_bytes[name])}, {format_bytes(size)} more "
+            "than its limit"
+            for name, size in plan.over_bytes.items()
+        ]
         raise NoSolutionError(
             f"no placement within the memory limits was found, and none is proven impossible: in "
             f"the best one {'; '.join(over)}. Limits of what it requires would be enough"

@@ -18,7 +18,6 @@ from placer.plan.loading_facts import (
     SESSION,
     LoadingFacts,
 )
-from placer.prediction.memory.allocator import rounded_bytes
 
 
 def with_stored(costs: Mapping[str, OpCost], stored: StoredVariables) -> dict[str, OpCost]:
@@ -108,14 +107,10 @@ def loading_facts(
 def _by_device(
     variables: Iterable[StoredVariable], place: Callable[[StoredVariable], str], host: str
 ) -> dict[str, int]:
-    """Bytes by device, in whole chunks on accelerators."""
+    """Bytes by device."""
     found: Counter[str] = Counter()
     for variable in variables:
-        device = place(variable)
-        if variable.host_only or device == host:
-            found[host] += variable.bytes
-        else:
-            found[device] += rounded_bytes(variable.bytes)
+        found[host if variable.host_only else place(variable)] += variable.bytes
     return dict(sorted(found.items()))
 
 

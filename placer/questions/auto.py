@@ -251,7 +251,8 @@ class Choice:
         if not self.is_as_good_as(seconds_of(row), seconds_of(chosen)):
             return replace(row, note=f"takes {ratio:.2f} times as long")
         told = f"{abs(1 - ratio):.0%} {'faster' if ratio < 1 else 'slower'}"
-        return replace(row, note=f"within the margin ({told}) and more complex")
+        close = "within the margin" if ratio <= 1 + self.margin else "too close to tell"
+        return replace(row, note=f"{close} ({told}) and more complex")
 
     def _inexact(self) -> str:
         """Why parts of a batch do not give what the whole gives."""
@@ -268,11 +269,11 @@ def _first_line(error: Exception) -> str:
 
 def _no_faster(best: float, least: float, limit: str) -> str:
     """Why a way is not built."""
-    alike = ", and times this close cannot be told apart" if least < best else ""
-    return (
+    told = (
         f"takes at least {format_seconds(least)}, {limit}; {format_seconds(best)} is found already"
-        + alike
     )
+    apart = format_seconds(best - least)
+    return told if least >= best else f"{told}, and steps {apart} apart cannot be told apart"
 
 
 def _overruns(row: AutoRow) -> str:

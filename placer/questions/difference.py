@@ -1,5 +1,6 @@
 """The differences between two plans, or between two models."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,17 @@ from placer.plan.rows import PlannedDevice, device_words
 _COUNTED = re.compile(r"_\d+(?=[/:]|$)")
 """Numbers at the end of names."""
 
+_COMPARED = (
+    "strategy",
+    "batch_size",
+    "devices",
+    "max_memory",
+    "reserve",
+    "time_limit",
+    "work_limit",
+)
+"""Options that are compared by what they come to, and those that only end a search."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -33,9 +45,11 @@ class Change:
 
     @property
     def difference(self) -> float | None:
-        """After less before; ``None`` if one is unknown."""
-        known = self.before is not None and self.after is not None
-        return self.after - self.before if known else None  # type: ignore[operator]
+        """After less before, 0 where only rounding differs; ``None`` if one is unknown."""
+        if self.before is None or self.after is None:
+            return None
+        is_same = math.isclose(self.before, self.after, rel_tol=1e-9)
+        return 0 if is_same and self.unit == "seconds" else self.after - self.before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -82,7 +96,7 @@ def diff_plans(before: Plan, after: Plan) -> Difference:
         moved=tuple(_moved(before.placement, after.placement)),
         only_before=tuple(row for row in rows_before if row not in rows_after),
         only_after=tuple(row for row in rows_after if row not in rows_before),
-        asked=tuple(unlike_requests(before, after)),
+        asked=(*unlike_requests(before, after), *_unlike_options(before, after)),
     )
 
 
@@ -116,6 +130,14 @@ def unlike_requests(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]
     if one != other:
         words = [_limits(plan, format_bytes) for plan in (before, after)]
         yield "limits", *((one, other) if words[0] == words[1] else words)
+
+
+def _unlike_options(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
+    """Yields the other options that two plans were made with if they differ."""
+    for key in dict.fromkeys((*before.request, *after.request)):
+        one, other = (str(plan.request.get(key, "default")) for plan in (before, after))
+        if one != other and key not in _COMPARED:
+            yield key.replace("_", " "), one, other
 
 
 def _asked(plan: Plan) -> tuple[str, str, str]:
@@ -164,6 +186,11 @@ def _plan_figures(before: Plan, after: Plan) -> Iterator[Change]:
     sizes = [("required", before.need_bytes, after.need_bytes)]
     sizes += [("peak", before.peak_bytes, after.peak_bytes)]
     devices = dict.fromkeys(row.name for plan in (before, after) for row in plan.devices)
+    over = before.over_bytes, after.over_bytes
+    for name in devices:
+        if any(name in side for side in over):
+            first, last = (side.get(name, 0) for side in over)
+            yield Change(name=f"over limit {name}", unit="bytes", before=first, after=last)
     for what, first, last in sizes:
         for name in devices:
             yield Change(
@@ -187,7 +214,10 @@ def _transfers(plan: Plan) -> dict[str, None]:
 
 
 def _model_figures(before: Any, after: Any) -> Iterator[Change]:
-    memory = "weight_bytes optimizer_state_bytes metrics_bytes constant_bytes peak_bytes high_bytes"
+    memory = (
+        "weight_bytes optimizer_state_bytes metrics_bytes constant_bytes required_bytes "
+        "peak_bytes high_bytes"
+    )
     for section, unit, names in (
         ("model", "count", "op_count parameter_count"),
         ("memory", "bytes", memory),

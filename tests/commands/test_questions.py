@@ -10,10 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from plans_by_hand import small_plan
+from plans_by_hand import MIB, device_row, small_plan
 
 from placer.__main__ import main
+from placer.commands.place import require_placement
+from placer.errors import NoSolutionError
 from placer.plan.plan import Plan
+from placer.problem.conflict import CapInConflict, Conflict, Fix
 
 CAPS = ["--batch-size", "8", "--devices", "2xGPU", "--max-memory", "GPU:*=300KiB", "-q"]
 CAPS += ["--offload", "never"]
@@ -41,6 +44,25 @@ def test_compare_prints_a_row_per_strategy(saved_model, capsys):
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert rows[0]["strategy"] == "placer"
     assert {"tensorflow-default", "first-fit", "heft"} <= {row["strategy"] for row in rows}
+
+
+def test_a_plan_over_its_limits_is_explained_by_what_was_not_tried(tmp_path, capsys):
+    """One sentence on what is required and by how much; advice that nobody tried says so."""
+    conflict = Conflict(
+        caps=(CapInConflict(device="GPU:0", peak_bytes=107 * MIB, usable_bytes=100 * MIB),),
+        fixes=(Fix(change="give the solver more time: --time-limit"),),
+    )
+    gpu = device_row("GPU:0", peak_memory_bytes=107 * MIB)
+    solver = replace(small_plan().solver, status="UNKNOWN")
+    plan = small_plan(devices=(gpu, *small_plan().devices[1:]), conflict=conflict, solver=solver)
+    plan.save(tmp_path / "plan.json")
+    told = "GPU:0 requires 107 MiB, 7.00 MiB more than its limit"
+    with pytest.raises(NoSolutionError, match=f"in the best one {told}. Limits"):
+        require_placement(plan)
+    assert main(["explain", str(tmp_path / "plan.json"), "-q"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"because {told} of 100 MiB not tried give the solver more time" in text
+    assert "(tried)" not in text
 
 
 def test_explain_answers_for_an_op_and_for_the_plan(plan_path, capsys):

@@ -87,6 +87,22 @@ def test_a_plan_without_a_placement_is_said_to_have_none():
     assert "plan after has no placement" in diff_plans(*reversed(pair)).summary(width=200)
 
 
+def test_other_options_and_a_plan_that_does_not_fit_are_told():
+    """What was asked for, and by how much a limit is exceeded; rounding is no difference."""
+    before, gpu = small_plan(), small_plan().devices[0]
+    devices = (replace(gpu, peak_memory_bytes=107 * MIB), *before.devices[1:])
+    seconds = before.metrics.step_seconds * (1 + 1e-13)
+    metrics = replace(before.metrics, step_seconds=seconds)
+    request = {"objective": "step-time", "offload": "never", "time_limit": 5.0}
+    found = diff_plans(before, replace(before, devices=devices, metrics=metrics, request=request))
+    text = found.summary(width=200)
+    assert text.startswith("The objective differs, the offload differs, the plan after does not fi")
+    assert "objective  default -> step-time" in text
+    assert "over limit GPU:0" in text
+    assert "+7.00 MiB" in text
+    assert "step " not in text.partition("\n")[0]
+
+
 def test_plans_of_different_models_are_refused():
     """They share no op."""
     other = replace(small_plan(), placement={"elsewhere": "GPU:0"})
@@ -112,5 +128,7 @@ def test_models_differ_by_ops_and_figures():
     assert found.changed == ("y", "out")
     figures = {change.name: change.difference for change in found.figures}
     assert figures["op_count"] == 1
+    assert figures["required_bytes"] is not None
+    assert "on one A100-40GB is slower" in found.summary(width=200).partition("\n")[0]
     assert figures["flops"] >= 2 * 8 * 8 * 16 - 8 * 16 * 10
     assert diff_models(model(True), model(True), outputs=("out",)).is_empty

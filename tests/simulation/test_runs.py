@@ -153,7 +153,7 @@ def test_the_text_says_why_a_script_failed(
     )
     run = SimulatedRun(
         command=("python", "train.py"),
-        gpus=read_cards("GPU:12MiB"),
+        gpus=read_cards("2xGPU:12MiB"),
         exit_code=code,
         seconds=5.0,
         is_late=False,
@@ -165,6 +165,7 @@ def test_the_text_says_why_a_script_failed(
     assert text.startswith(f"{answer}: GPU:0 held at most 10.0 MiB of 12.0 MiB.\n")
     assert told in " ".join(text.split())
     assert "variable dense/kernel  8.00 MiB" in text
+    assert "12.0 MiB 0 B 0.0% - - 0" in " ".join(text.split())  # not used
     assert ("values are not simulated" in " ".join(text.split())) == (code == 1 and not refusals)
 
 

@@ -172,7 +172,8 @@ def _row(row: CapInConflict | OpsInConflict) -> str:
     """A row as ``key value`` pairs, sizes in words; of a cap, what is required under it."""
     if isinstance(row, CapInConflict) and row.peak_bytes and row.usable_bytes:
         required, usable = format_bytes(row.peak_bytes), format_bytes(row.usable_bytes)
-        return f"{row.device} requires {required}, and {usable} are usable"
+        more = format_bytes(row.peak_bytes - row.usable_bytes)
+        return f"{row.device} requires {required}, {more} more than its limit of {usable}"
     return ", ".join(
         f"{key.removesuffix('_bytes').replace('_', ' ')} "
         + (format_bytes(value) if key.endswith("bytes") else printable(str(value)))

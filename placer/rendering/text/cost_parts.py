@@ -13,12 +13,15 @@ def cost_text(plan: Plan) -> str:
     again = _sent_again(plan)
     messages = metrics.messages - len(again)
     sent = format_bytes(metrics.sent_bytes - sum(again))
-    found = f"{sent} sent in {format_count(messages, 'message')}"
+    found = f"{sent} sent in {format_count(messages, 'message')}" if messages else "nothing sent"
     latency = (solver.link_latency_seconds or 0.0) * (solver.link_bandwidth or 0.0)
     if latency and messages:
         found += f", whose latency counts as {format_bytes(round(messages * latency))}"
     if again:
-        found += f"; {format_bytes(sum(again))} more for kernels that read on the host"
+        found += (
+            f" (without {format_bytes(sum(again))} that a device receives once more, for kernels "
+            "that read on the host)"
+        )
     if not metrics.slower_seconds:
         return found
     longer = f"ops take {format_seconds(metrics.slower_seconds)} longer than on the fastest device"

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes
+from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.questions.difference import Change, Difference
 from placer.rendering.quantities import (
     format_count,
@@ -26,6 +27,7 @@ _IN_FILE = ("transfer_", "peak ")
 
 _NAMES = {
     "bottleneck_seconds": "busiest device",
+    "high_bytes": "highest peak",
     "critical_path_seconds": "critical path",
     "slower_seconds": "slower work",
     "step_seconds": "step",
@@ -90,9 +92,14 @@ def _answer(found: Difference) -> str:
     step = changes.get("step_seconds")
     if step and None in (step.before, step.after):
         told.append(f"the plan {'before' if step.before is None else 'after'} has no placement")
+    over = [change for change in found.figures if change.name.startswith("over limit ")]
+    for side in ("before", "after"):
+        if any(getattr(change, side) for change in over):
+            told.append(f"the plan {side} does not fit")
     if step and step.difference:
         words = f"{format_seconds(step.before)} -> {format_seconds(step.after)}"
-        told.append(f"a step is {'slower' if step.difference > 0 else 'faster'} ({words})")
+        on = f" on one {REFERENCE_DEVICE[2:]}" if found.kind == "models" else ""
+        told.append(f"a step{on} is {'slower' if step.difference > 0 else 'faster'} ({words})")
     if (sent := changes.get("sent_bytes")) and sent.difference:
         more = "more" if sent.difference > 0 else "less"
         told.append(f"{format_bytes(abs(sent.difference))} {more} are sent")

@@ -92,8 +92,8 @@ _KINDS = {"caps": "limits", "spill": "offload"}
 
 def conflict_blocks(plan: Plan, fixes: Sequence[Fix] | None, width: int) -> list[RenderableType]:
     """Why there is no placement, and what was tried and found to have one."""
-    if fixes is None or plan.conflict is None:
-        return plan_blocks(plan, width)
+    if fixes is None or plan.conflict is None or any(not fix.kind for fix in fixes):
+        return plan_blocks(plan, width)  # advice that was not tried
     tried = replace(plan, conflict=replace(plan.conflict, fixes=tuple(fixes)))
     without = replace(plan, conflict=replace(plan.conflict, fixes=()))
     blocks = [answer_line(plan_answer(tried)), *plan_blocks(without, width)[1:]]

@@ -199,9 +199,9 @@ def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
         return [("required", Text(required, style="bold"))]
     found = Text.assemble((required, "bold"), ", the limit that TensorFlow's allocator requires")
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
-    median = f"median order of the ops: {format_bytes(memory.need_bytes)} = "
-    is_same = memory.need_bytes == memory.required_bytes
-    made_of = ("" if is_same else median) + (", ".join(parts) or "nothing")
+    made_of = ", ".join(parts) or "nothing"
+    if (more := memory.required_bytes - memory.need_bytes) > 0:
+        made_of += f", in the median order of the ops; in others up to {format_bytes(more)} more"
     rows: list[tuple[str, RenderableType]] = [("required", found), ("made of", made_of)]
     if memory.needs:
         rows.append(("by phase", need_parts_text(memory.needs, memory.red_zones)))
@@ -229,7 +229,8 @@ def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:
         work += f", {shown} FLOP per byte"
     where = f" on {compute.reference}" if compute.reference else ""
     step = f"{at_least}{format_seconds(compute.step_seconds)} predicted{where}{_band(compute)}"
-    return [("work", work), ("step", step)]
+    together = format_seconds(compute.busy_seconds)
+    return [("work", work), ("step", step), ("ops", f"{together} in all; shares are of this")]
 
 
 def _band(compute: ComputeFacts) -> str:

@@ -38,7 +38,7 @@ def simulation_blocks(found: SimulatedRun, width: int) -> list[RenderableType]:
     ]
     if not used:
         return blocks
-    blocks.append(_table(used, width))
+    blocks.append(_table(found, used, width))
     if found.exit_code and not any(record.refusals for _, record in used):
         blocks += _values_read(found)
     for gpu, record in used:
@@ -81,7 +81,9 @@ def _values_read(found: SimulatedRun) -> Iterator[RenderableType]:
     )
 
 
-def _table(used: list[tuple[SimulatedGpu, GpuRecord]], width: int) -> RenderableType:
+def _table(
+    found: SimulatedRun, used: list[tuple[SimulatedGpu, GpuRecord]], width: int
+) -> RenderableType:
     headers = ("GPU", "Model", "Limit>", "Most in use>", "Of it>", "When>", "While", "Kernels>")
     rows = [
         (
@@ -95,6 +97,11 @@ def _table(used: list[tuple[SimulatedGpu, GpuRecord]], width: int) -> Renderable
             f"{record.launches:,}",
         )
         for gpu, record in used
+    ]
+    idle = [gpu for index, gpu in enumerate(found.gpus) if not found.records_of(index)]
+    rows += [
+        (gpu.name, gpu.model, format_bytes(gpu.memory.usable_bytes), "0 B", "0.0%", "-", "-", "0")
+        for gpu in idle
     ]
     return Rows(headers, rows, width=width)
 

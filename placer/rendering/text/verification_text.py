@@ -103,6 +103,7 @@ def _transfer_line(found: Verification, summary: Counts) -> str:
         return f"{summary['actual_transfers']:,} made (no plan to compare with)"
     extra = summary["actual_transfers"] - summary["matched_transfers"]
     line = f"{summary['matched_transfers']:,} of {summary['transfers']:,} predicted were made"
+    line = line if summary["transfers"] else "none predicted"
     line = f"{line}, {extra:,} others" if extra else f"{line}, no others"
     differing = dict(summary["differing_transfers"])
     left = differing.pop("returned", 0)

@@ -180,7 +180,7 @@ def test_a_sharded_saver_reads_parts_of_a_table_on_the_host(tmp_path):
     assert asked == {"table/part_0": "CPU:0", "table/part_1": "CPU:0", "w": "", "average": ""}
     cluster = parse_cluster("2xT4")
     loaded = loading_facts(found, cluster).devices
-    assert loaded[SESSION] == {"CPU:0": 2 * 30 * 8 * 4, "GPU:0": 256 + 2048}  # whole chunks
+    assert loaded[SESSION] == {"CPU:0": 2 * 30 * 8 * 4, "GPU:0": 8 * 4 * 4 + 60 * 8 * 4}
     assert loaded[PLAIN].keys() == {"GPU:0"}
     placement = {v.handle: "GPU:1" for v in found.nodes if v.handle}
     assert loading_facts(found, cluster, placement).devices[SESSION].keys() == {"CPU:0", "GPU:1"}

@@ -55,6 +55,12 @@ def test_on_hardware_and_without_a_plan_it_says_so():
     assert "as the model asks for: no unexplained difference" in text
 
 
+def test_without_a_transfer_none_is_predicted():
+    """Of none, none were made."""
+    text = render_verification(small_verification(transfers=()), "placed")
+    assert "transfers   none predicted, no others\n" in text
+
+
 @pytest.mark.parametrize("width", [40, 80])
 def test_long_lists_are_cut_and_counted(width):
     """Ten rows are shown of twelve, within the width, and a code keeps the op it names."""
