@@ -163,7 +163,7 @@ def _moves(moves: Sequence[Move], group_size: int) -> RenderableType:
     rows: list[tuple[str, RenderableType]] = [
         (move.device, move.refused or _changes(move)) for move in moves
     ]
-    return Facts(f"{'Its group' if group_size > 1 else 'It'} elsewhere", rows)
+    return Facts(f"{'Its group' if group_size > 1 else 'This op'} elsewhere", rows)
 
 
 def _changes(move: Move) -> str:
