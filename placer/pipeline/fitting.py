@@ -179,7 +179,8 @@ def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator
     limit = workload.wanted.most_slowdown
     within = "" if limit is None else f" within {limit:.0%} more time"
     message = (
-        f"--fit {workload.wanted.fit} is not enough{within}: the best step exceeds limits: {over}"
+        f"--fit {workload.wanted.fit} did not make the step fit{within}: the best rewriting found "
+        f"requires more than the limit of {over}"
     )
     floors = {
         name: floor
@@ -187,7 +188,8 @@ def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator
         if floor.bytes > workload.cluster.device(name).usable_bytes
     }
     for name, floor in floors.items():
-        message += f"; {floor.op} alone requires {format_bytes(floor.bytes)} on {name}"
+        least = format_bytes(floor.bytes)
+        message += f"; {floor.op} alone, with its inputs and outputs, requires {least} on {name}"
     if fitted.step.is_cut:
         message += (
             f"; the time limit of {workload.wanted.time_limit:g} s ended the search, "

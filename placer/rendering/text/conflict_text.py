@@ -50,7 +50,9 @@ def conflict_reason(conflict: Conflict) -> str:
         OVERFULL: f"{names} must hold at least {needed} and can hold {usable}",
         UNDIVIDABLE: f"{names} have room for {needed}, but no division of the ops fits",
         TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device, and none that it may use "
-        f"has more than {usable}",
+        f"has more than {usable}"
+        if conflict.usable_bytes
+        else f"{names} has no room left for {_named(conflict)} ({needed})",
         CONTRADICTION: f"no device may run {_named(conflict)}",
     }
     return printable(reasons.get(conflict.reason or "", "the requests contradict each other"))

@@ -158,6 +158,7 @@ def test_a_device_that_is_full_before_any_op_says_of_what() -> None:
     conflict = explain_conflict(replace(problem, transient_bytes=(9,)))
     (sentence,) = conflict_sentences(conflict)
     assert "can hold nothing more: variables and tables that no op uses take 9 B there" in sentence
+    assert "has no room left for" in conflict_reason(conflict)
 
 
 def test_what_fits_in_sum_but_in_no_division_says_so() -> None:
