@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from operator import index
@@ -96,6 +97,23 @@ def reason_of(error: OSError) -> str:
     return (
         "it is a folder" if isinstance(error, IsADirectoryError) else error.strerror or str(error)
     )
+
+
+_NODE = re.compile(r"(?:Detected at node|\{\{node) '?([^\s'}]+)")
+_BESIDE = re.compile(r"Graph execution error|Detected at|<stack|Node: |  |\t")
+
+
+def run_error(error: Exception) -> str:
+    r"""What went wrong in a run of TensorFlow, as one line: the op, the message, the kind of error.
+
+    >>> run_error(ValueError("Graph execution error:\n\nDetected at node x/y defined\nToo big"))
+    'x/y: Too big (ValueError)'
+    """
+    text = str(error).strip()
+    op = _NODE.search(text)
+    lines = [line for line in text.splitlines() if line.strip() and not _BESIDE.match(line)]
+    where = f"{op[1]}: " if op else ""
+    return f"{where}{(lines or [text])[0][:500]} ({type(error).__name__})"
 
 
 def require_count(name: str, given: object, meaning: str) -> None:

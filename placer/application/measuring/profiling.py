@@ -26,7 +26,7 @@ from placer import __version__
 from placer.application.placing.graph_placement import map_graph_devices
 from placer.application.running.generated_inputs import Array
 from placer.argument_types import hints_of, require_type
-from placer.errors import ModelError, TimeLimitError, UsageError, unknown_option
+from placer.errors import ModelError, TimeLimitError, UsageError, run_error, unknown_option
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import copied
@@ -170,7 +170,7 @@ def measure(
             with started(session, graph, start):
                 seconds, traces = _steps(session, targets, feeds, wanted.steps)
     except tf.errors.OpError as error:
-        raise ModelError(f"the model does not run here: {error.message.strip()[:500]}") from error
+        raise ModelError(f"the model does not run here: {run_error(error)}") from error
     except ValueError as error:
         raise ModelError(f"TensorFlow cannot import the graph: {str(error)[:500]}") from error
     step = _step_times(seconds)

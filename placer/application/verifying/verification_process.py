@@ -18,7 +18,14 @@ from placer.application.running.function_runs import run_portable
 from placer.application.running.generated_inputs import Array
 from placer.application.running.program_checks import check_program
 from placer.application.running.program_runs import Run, RunRequest, run_saved_model, run_session
-from placer.errors import ModelError, PlacerError, TimeLimitError, VerificationError, some
+from placer.errors import (
+    ModelError,
+    PlacerError,
+    TimeLimitError,
+    VerificationError,
+    run_error,
+    some,
+)
 from placer.processes import Ending, Tell, run_task
 
 _UNPLACED_RAN = "the unplaced program ran, the placed one runs"
@@ -102,7 +109,7 @@ def execute(request: RunRequest, tell: Tell) -> Runs:
         unplaced_outputs = _run(request, 0).outputs
     except Exception as error:  # the caller says it, whatever it is
         raise ModelError(
-            f"the model does not run here even without a placement: {_in_short(error)}"
+            f"the model does not run, even without a placement: {run_error(error)}"
         ) from error
     gc.collect()
     tell(_UNPLACED_RAN)
@@ -111,12 +118,8 @@ def execute(request: RunRequest, tell: Tell) -> Runs:
             return Runs(unplaced_outputs, _run(request, 1))
     except Exception as error:
         raise VerificationError(
-            f"the model runs without the placement but not with it: {_in_short(error)}"
+            f"the model runs without the placement but not with it: {run_error(error)}"
         ) from error
-
-
-def _in_short(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip()[:2000]}"
 
 
 def _run(request: RunRequest, which: int) -> Run:
