@@ -62,8 +62,8 @@ def missing_tensorflow(error: Exception) -> UsageError | None:
 
 
 def near_names(name: str, known: Iterable[str], cutoff: float = 0.6, most: int = 3) -> str:
-    """Returns ``; did you mean ...?`` where some of the ``known`` begin or end as ``name`` does, or
-    are spelled like it (``most`` of these), else nothing.
+    """Returns ``; did you mean ...?`` where some of the ``known`` begin or end as ``name`` does,
+    have its last part, or are spelled like it (``most`` of these), else nothing.
 
     >>> near_names("Matmul", ["VarHandleOp", "MatMul"]), near_names("zzz*", ["a"])
     ('; did you mean MatMul?', '')
@@ -75,7 +75,10 @@ def near_names(name: str, known: Iterable[str], cutoff: float = 0.6, most: int =
     near = near or [each for each in spellings if each.casefold().endswith(wanted)]
     if not near and len(spellings) <= _MOST_COMPARED:
         folded = {each.casefold(): each for each in spellings}
-        near = [folded[key] for key in get_close_matches(wanted, folded, n=most, cutoff=cutoff)]
+        last = f"/{wanted.rpartition('/')[2]}"
+        ends = [key for key in folded if "/" in wanted and key.endswith(last)]
+        near = get_close_matches(wanted, ends or folded, n=most, cutoff=0.0 if ends else cutoff)
+        near = [folded[key] for key in near]
     return f"; did you mean {' or '.join(near[:3])}?" if near else ""
 
 

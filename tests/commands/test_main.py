@@ -396,12 +396,14 @@ def test_report_as_json_is_sorted_and_carries_the_plan(pipeline, capsys):
 
 def test_a_plan_over_its_caps_is_no_solution(pipeline, tmp_path, capsys):
     """Its placement is written for a look, the exit code is 6, and the message has the numbers."""
-    over = PlanWarning(code="peak_over_cap", message="GPU:1 peaks at 120 MiB")
-    unknown = replace(small_plan().solver, status="UNKNOWN")
-    pipeline.result = small_plan(solver=unknown, warnings=(over,))
+    plan = small_plan()
+    unknown = replace(plan.solver, status="UNKNOWN")
+    smaller = tuple(replace(row, usable_bytes=MIB) for row in plan.devices)
+    pipeline.result = small_plan(solver=unknown, devices=smaller)
     path = tmp_path / "plan.json"
     assert main(["place", "model", "--devices", "2xT4", "-o", str(path)]) == 6
-    assert "GPU:1 peaks at 120 MiB" in capsys.readouterr().err
+    told = "GPU:1 requires 90.0 MiB, 89.0 MiB more than its limit. Limits of what it requires"
+    assert told in capsys.readouterr().err
     assert Plan.load(path).placement
     assert not Plan.load(path).fits
 
