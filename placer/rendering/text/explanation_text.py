@@ -30,7 +30,7 @@ _WORDS = {
     "device_string": "device string",
     "colocated": "colocated",
     "spilled": "offloaded",
-    "chosen": "chosen",
+    "chosen": "by search",
     "unused": "unused",
 }
 _MOST_NAMES = 6
@@ -66,7 +66,7 @@ def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[Renderab
         _by_reason("Ops by reason", found.ops, "{:,}".format, width),
         _by_reason("Resident by reason", found.resident_bytes, format_bytes, width),
         _crossings(found, width),
-        Text("placer explain PLAN OP tells why one op is where it is."),
+        Text("Ops placed by search could be elsewhere; placer explain PLAN OP tells at what cost."),
     ]
 
 
