@@ -29,7 +29,7 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
         Facts("Strategies", [(row.name, _told(row, found)) for row in found.rows]),
     ]
     if found.advice:
-        title = "Better with (predicted, not tried)" if found.row else "Would fit (tried)"
+        title = "Better only with (predicted, not tried)" if found.row else "Would fit (tried)"
         blocks.append(Facts(title, [("", advice) for advice in found.advice]))
     return blocks + (warning_blocks(found.plan.warnings) if found.row else [])
 

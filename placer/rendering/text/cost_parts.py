@@ -6,9 +6,9 @@ from placer.rendering.quantities import format_count, format_seconds
 
 
 def cost_text(plan: Plan) -> str:
-    """Returns the parts of a cost: ``"260 KiB sent in 9 messages, ..."``."""
+    """Returns the parts of a cost in bytes: ``"260 KiB sent in 9 messages, ..."``."""
     metrics, solver = plan.metrics, plan.solver
-    if metrics.sent_bytes is None or metrics.messages is None:
+    if metrics.sent_bytes is None or metrics.messages is None or solver.objective != "transfer":
         return ""
     again = _sent_again(plan)
     messages = metrics.messages - len(again)

@@ -24,6 +24,7 @@ def costs_blocks(costs: MeasuredCosts, width: int) -> list[RenderableType]:
     rows = [
         ("model", Text(str(costs.model.get("path")))),
         *(_traced if costs.trace else _run)(costs),
+        ("ops", Text(f"{format_seconds(total)} in all; shares are of this")),
     ]
     return [Facts("Profile", rows), shown, *_memory(costs, width)]
 

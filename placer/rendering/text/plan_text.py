@@ -216,12 +216,15 @@ def cost_label(solver: SolverAnswer) -> str:
 def quality_text(solver: SolverAnswer) -> str:
     """Value, proven lower bound and gap: ``"125 MiB, lower bound 120 MiB, gap 4.0%"``."""
     amount = format_bytes if solver.objective == "transfer" else format_seconds
-    value, bound, gap = solver.value, solver.lower_bound, solver.relative_gap
+    bound, gap = solver.lower_bound, solver.relative_gap
+    value = amount(solver.value) + (
+        " as the search estimates it" if solver.objective == "step-time" else ""
+    )
     if bound is None:
-        return f"{amount(value)}, no lower bound proven"
+        return f"{value}, no lower bound proven"
     if gap is None:
-        return f"{amount(value)}, lower bound {amount(bound)}"
-    return f"{amount(value)}, lower bound {amount(bound)}, gap {gap:.1%}"
+        return f"{value}, lower bound {amount(bound)}"
+    return f"{value}, lower bound {amount(bound)}, gap {gap:.1%}"
 
 
 def _transfer_totals(plan: Plan) -> str:

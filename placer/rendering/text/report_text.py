@@ -201,7 +201,7 @@ def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
     made_of = ", ".join(parts) or "nothing"
     if (more := memory.required_bytes - memory.need_bytes) > 0:
-        made_of += f", in the median order of the ops; in others up to {format_bytes(more)} more"
+        made_of += f", in the median order of the ops; at worst {format_bytes(more)} more"
     rows: list[tuple[str, RenderableType]] = [("required", found), ("made of", made_of)]
     if memory.needs:
         rows.append(("by phase", need_parts_text(memory.needs, memory.red_zones)))

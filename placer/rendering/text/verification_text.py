@@ -119,7 +119,8 @@ def _answer(found: Verification) -> str:
         return f"Did not run as {wish}: {format_count(count, 'unexplained difference')}."
     memory = found.memory
     steps = f", {format_count(memory.steps, 'step')} within the limits" if memory else ""
-    outputs = "outputs not compared" if found.simulated else "outputs equal"
+    outputs = "outputs equal" if found.outputs else "no outputs to compare"
+    outputs = "outputs not compared" if found.simulated else outputs
     return (
         f"Ran as {wish}: {counts['matched_ops']:,} of {format_count(counts['ops'], 'op')} on their "
         f"devices{', the others explained' if counts['off_device'] else ''}, {outputs}{steps}."
@@ -135,6 +136,8 @@ def _variable_line(summary: Counts) -> str:
 def _output_line(found: Verification, summary: Counts) -> str:
     if found.simulated:
         return "not compared: simulated GPUs compute no values"
+    if not found.outputs:
+        return "none"
     count = format_count(len(found.outputs), "output")
     verb = "equal" if summary["outputs_equal"] else "NOT equal"
     return (

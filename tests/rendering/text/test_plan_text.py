@@ -142,6 +142,10 @@ def test_a_cost_is_told_in_parts():
     )
     text = render_plan(small_plan(metrics=replace(metrics, messages=1, slower_seconds=0.0)))
     assert "260 KiB sent in 1 message\n" in text
+    timed = replace(small_plan().solver, objective="step-time", value=0.0041, lower_bound=0.004)
+    text = render_plan(small_plan(metrics=metrics, solver=timed), width=200)
+    assert "step-time  4.10 ms as the search estimates it, lower bound 4.00 ms" in text
+    assert "made of" not in text
     twice = (transfer_row("x:0", "CPU:0", "GPU:0", 4 << 10, "feed"),) * 2
     text = render_plan(small_plan(metrics=metrics, transfers=twice), width=200)
     assert "256 KiB sent in 8 messages (without 4.00 KiB that a device receives once more" in text

@@ -169,6 +169,6 @@ def test_what_the_allocator_needs_is_shown_with_its_parts():
     shown = " ".join(render_report(replace(report, memory=memory)).split())
     assert (
         "required 9.00 MiB, the limit that TensorFlow's allocator requires made of tensors "
-        "5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB, in the median order of the ops; in "
-        "others up to 2.00 MiB more" in shown
+        "5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB, in the median order of the ops; at "
+        "worst 2.00 MiB more" in shown
     )

@@ -59,6 +59,9 @@ def test_without_a_transfer_none_is_predicted():
     """Of none, none were made."""
     text = render_verification(small_verification(transfers=()), "placed")
     assert "transfers   none predicted, no others\n" in text
+    text = render_verification(small_verification(outputs=()), "placed", width=200)
+    assert "on their devices, the others explained, no outputs to compare.\n" in text
+    assert "outputs     none\n" in text
 
 
 @pytest.mark.parametrize("width", [40, 80])
