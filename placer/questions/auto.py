@@ -269,11 +269,11 @@ def _first_line(error: Exception) -> str:
 
 def _no_faster(best: float, least: float, limit: str) -> str:
     """Why a way is not built."""
-    told = (
-        f"takes at least {format_seconds(least)}, {limit}; {format_seconds(best)} is found already"
+    doubt = f", and predictions are not precise to {format_seconds(best - least)}"
+    return (
+        f"takes at least {format_seconds(least)}, {limit}; the best so far takes "
+        f"{format_seconds(best)}{doubt if least < best else ''}"
     )
-    apart = format_seconds(best - least)
-    return told if least >= best else f"{told}, and steps {apart} apart cannot be told apart"
 
 
 def _overruns(row: AutoRow) -> str:
