@@ -128,10 +128,13 @@ class Plan(Page):
     def make_device_function(self, *, missing: str = "warn") -> Callable[[Any], str]:
         """:attr:`device_function`; with ``missing="error"`` absent devices raise ``UsageError``.
 
-        Raises ``UsageError`` also for a plan that says more than devices (control edges, ops that
-        are computed again or swapped, a divided batch), and if it does not follow every colocation
-        hint of the graph: TensorFlow puts hints over any device function.
+        Raises ``UsageError`` also for a plan without a placement, for one that says more than
+        devices (control edges, ops that are computed again or swapped, a divided batch), and if it
+        does not follow every colocation hint of the graph: TensorFlow puts hints over any device
+        function.
         """
+        if not self.placement:
+            raise UsageError(f"the plan has no placement ({self.solver.status})")
         division = self.model.get("division")
         more = {
             "control edges": len(self.control_edges),

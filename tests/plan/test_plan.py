@@ -143,6 +143,12 @@ def test_a_device_function_is_refused_where_a_plan_says_more_than_devices(change
         small_plan(**changes).device_function  # noqa: B018
 
 
+def test_a_device_function_needs_a_placement():
+    """A plan for which nothing was found used to be said to be of another program."""
+    with pytest.raises(UsageError, match=r"the plan has no placement \(OPTIMAL\)"):
+        small_plan(placement={}).device_function  # noqa: B018
+
+
 def test_a_plan_finds_its_model_from_any_folder(tmp_path, monkeypatch):
     """Paths are kept relative to the plan: it is read in another folder, and moved with its model;
     what is absolute or remote stays."""

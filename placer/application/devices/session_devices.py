@@ -8,7 +8,7 @@ word.  Here such ops ask for the logical CPU devices that a rehearsal has in the
 import logging
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from cost_models.device_names import full_name, parse
@@ -20,6 +20,7 @@ from placer.application.devices.device_mapping import (
     process_mapping,
 )
 from placer.errors import UsageError
+from placer.graph.op_types import CALLS
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,10 +51,14 @@ def device_function(placement: Mapping[str, str], *, missing: str = "warn") -> C
 
     Ops that ``placement`` does not know keep what an inner scope asks for: initialisers, summaries
     and savers are in no plan.  Where they are far more than those that it knows, or have the names
-    of planned ops in another name scope, the graph is another program: :class:`UsageError`.  Where
-    devices are absent it gives those that rehearse them, with a warning; where ``missing`` is
-    ``"error"`` it raises :class:`UsageError`.  A process without TensorFlow has no devices to look
-    at: it gives the planned ones.
+    of planned ops in another name scope, the graph is another program: :class:`UsageError`.
+    TensorFlow does not ask for ops that are built under ``tf.device(None)``, as the size of a
+    ``TensorArray`` is: they get the planned device when an op that reads them is built.  Ops of a
+    function's body have names of their own, and run where the op that calls it does: a call has the
+    device of its planned ops, :class:`UsageError` where these are on several.  Where devices are
+    absent it gives those that rehearse them, with a warning; where ``missing`` is ``"error"`` it
+    raises :class:`UsageError`.  A process without TensorFlow has no devices to look at: it gives
+    the planned ones.
     """
     names = set(placement.values())
     if "tensorflow" in sys.modules:
@@ -64,14 +69,39 @@ def device_function(placement: Mapping[str, str], *, missing: str = "warn") -> C
     graphs: weakref.WeakKeyDictionary[Any, _SeenGraph] = weakref.WeakKeyDictionary()
 
     def device_of(op: Any) -> str:
-        device = full_names.get(placement.get(op.name, ""), "")
         graph = getattr(op, "graph", None)
+        if _is_body(graph, graphs):
+            return str(op.device)
+        called = _device_of_call(op, placement)
+        device = full_names.get(called or placement.get(op.name, ""), "")
         if graph is not None:
             seen = graphs.setdefault(graph, _SeenGraph(placement))
             seen.add(op.name, is_planned=bool(device))
+            for source in seen.not_asked(op):
+                source._set_device(full_names[placement[source.name]])
         return device or str(getattr(op, "device", ""))
 
     return device_of
+
+
+def _is_body(graph: Any, graphs: Container[Any]) -> bool:
+    """Whether a graph is the body of a function that is built within one of these graphs."""
+    outer = getattr(graph, "outer_graph", None)
+    return outer is not None and (outer in graphs or _is_body(outer, graphs))
+
+
+def _device_of_call(op: Any, placement: Mapping[str, str]) -> str:
+    """The device of all planned ops of the function that ``op`` calls, "" if there are none."""
+    if getattr(op, "type", "") not in CALLS:
+        return ""
+    found = {on for name, on in placement.items() if name.startswith(f"{op.name}/")}
+    if len(found) > 1:
+        raise UsageError(
+            f"the plan has the ops of the function that {op.name} calls on "
+            f"{', '.join(sorted(found))}, which a device function cannot make: build the graph "
+            "without one and place it with placer.apply(graph, plan)"
+        )
+    return min(found, default="")
 
 
 _FOREIGN_OPS = 64
@@ -88,9 +118,23 @@ class _SeenGraph:
         self.placement = placement
         self.planned = self.foreign = self.scoped = 0
         self.scope = ""
+        self.asked: set[str] = set()
+
+    def not_asked(self, op: Any) -> Iterator[Any]:
+        """Yields the planned ops among those that ``op`` waits for which TensorFlow did not ask
+        for, each once."""
+        waiting = [op]
+        while waiting:
+            reader = waiting.pop()
+            for source in (*(tensor.op for tensor in reader.inputs), *reader.control_inputs):
+                if source.name not in self.asked and source.name in self.placement:
+                    self.asked.add(source.name)
+                    waiting.append(source)
+                    yield source
 
     def add(self, name: str, *, is_planned: bool) -> None:
         """Counts an op.  Raises :class:`UsageError` once the graph is another program."""
+        self.asked.add(name)
         if is_planned:
             self.planned += 1
             return

@@ -29,7 +29,7 @@ from placer.problem.device_peaks import LEAST_LIMIT_BYTES, DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 
 _MOST_PER_PEAK = 2
-"""No need was seen that is so many times the peak, small steps aside."""
+"""No need was seen that is so many times the peak, small steps and buffers that tune aside."""
 
 
 class StepPeaks:
@@ -99,10 +99,11 @@ class StepPeaks:
         is_above = any(highest[name] > cap for name, cap in caps.items())
         if is_above and not requests:
             return {}
+        tuning = partial(_most_tuning_bytes, requests)
         close = [
             name
             for name, cap in caps.items()
-            if _MOST_PER_PEAK * highest[name] > cap >= LEAST_LIMIT_BYTES
+            if _MOST_PER_PEAK * highest[name] + tuning(name) > cap >= LEAST_LIMIT_BYTES
         ]
         over = {}
         for name in close:
@@ -153,6 +154,13 @@ class StepPeaks:
             moment = self.moments_along[worst](fullest[worst][name])
             found[name] = {self.number[op]: size for op, size in moment.items() if size}
         return found
+
+
+def _most_tuning_bytes(requests: Sequence[Mapping[str, Allocations]], device: str) -> int:
+    """No less than what a convolution asks for at once as it is tuned: two chunks, which are among
+    the temporaries of a first step."""
+    tuned = [along[device] for along in requests if along[device].later]
+    return 2 * max((asked.sizes[c] for asked in tuned for c in asked.temporaries), default=0)
 
 
 class _Moment(Mapping[int, int]):

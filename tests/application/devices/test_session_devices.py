@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
+import tensorflow as tf
+
 from placer.application.devices.session_devices import device_function
 from placer.errors import UsageError
 
@@ -19,10 +21,15 @@ class Graph:
     """Takes the place of a ``tf.Graph``: only its identity counts."""
 
 
+def op_of(graph, name):
+    """Takes the place of an op that reads nothing."""
+    return SimpleNamespace(name=name, graph=graph, inputs=(), control_inputs=())
+
+
 def build(names):
     """The devices of ops that are built one after the other in one graph."""
     function, graph = device_function(PLANNED), Graph()
-    return [function(SimpleNamespace(name=name, graph=graph)) for name in names]
+    return [function(op_of(graph, name)) for name in names]
 
 
 def test_ops_around_the_planned_ones_are_no_other_program():
@@ -60,4 +67,53 @@ def test_graphs_are_judged_apart():
     for _ in range(3):
         graph = Graph()
         for number in range(50):
-            assert function(SimpleNamespace(name=f"other_{number}", graph=graph)) == ""
+            assert function(op_of(graph, f"other_{number}")) == ""
+
+
+def built(placement, build):
+    """The devices of a graph's ops, built under a plan with that placement."""
+    with tf.Graph().as_default() as graph, tf.compat.v1.device(device_function(placement)):
+        build()
+    return {op.name: op.device.rpartition("device:")[2] for op in graph.get_operations()}
+
+
+def test_ops_that_tensorflow_does_not_ask_for_are_placed():
+    """A TensorArray and its size are built under ``tf.device(None)``, as the sum of a constant is
+    here: they used to be without a device, and ran where TensorFlow puts such ops."""
+
+    def build():
+        with tf.device(None):
+            total = tf.add(tf.constant(1.0, name="one"), 1.0, name="two")
+            tf.constant(1.0, name="unplanned")
+        tf.negative(total, name="read")
+
+    devices = built(dict.fromkeys(("one", "two", "read"), "CPU:0"), build)
+    assert devices["one"] == devices["two"] == devices["read"] == "CPU:0"
+    assert devices["unplanned"] == ""
+
+
+def calls(count):
+    """Builds a call of a function of many multiplications."""
+
+    @tf.function
+    def multiplied(value):
+        for _ in range(count):
+            value = value * 2.0
+        return value
+
+    return lambda: multiplied(tf.constant(1.0, name="one"))
+
+
+def test_ops_of_functions_are_no_other_program():
+    """Their names are those of the body: 100 of them used to be judged as another program.  The
+    call has the device of what it calls."""
+    call = "PartitionedCall"
+    devices = built({"one": "CPU:0", "mul": "GPU:0", f"{call}/mul": "CPU:0"}, calls(100))
+    assert devices == {"one": "CPU:0", call: "CPU:0"}
+
+
+def test_a_function_on_two_devices_is_refused():
+    """A device function sees the call alone."""
+    planned = {"PartitionedCall/mul": "CPU:0", "PartitionedCall/mul_1": "GPU:0"}
+    with pytest.raises(UsageError, match="PartitionedCall calls on CPU:0, GPU:0, which a device"):
+        built(planned, calls(2))

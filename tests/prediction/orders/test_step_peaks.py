@@ -99,6 +99,24 @@ def test_above_a_cap_of_a_gpu_the_need_tells_by_how_much(monkeypatch: pytest.Mon
     assert gaps[gpu].peak_bytes > plain[gpu].peak_bytes + 90_000
 
 
+def test_what_convolutions_are_tuned_with_counts_however_low_the_peak_is():
+    """Red zones take 32 MiB in the first step, of any program: a placement whose peak is far below
+    the cap used to be taken for one that fits, and the plan was then above it."""
+    mib = 2**20
+    graph = draw("x -> conv -> y", bytes=mib)
+    costs = draw_costs(graph)
+    costs["conv"] = replace(costs["conv"], tuned_bytes=mib)
+    cluster = parse_cluster("GPU:0:20MiB,CPU:0:1GiB")
+    constraints = find_constraints(graph, cluster, ConstraintOptions())
+    problem = build_problem(graph, costs, cluster, constraints)
+    gpu = problem.device_names.index("GPU:0")
+    peaks = StepPeaks(graph, costs, problem, needs_on=cluster)([gpu] * len(problem.op_names))
+    found = predict(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), cluster)
+    assert 3 * found.peaks["GPU:0"].high_bytes < 20 * mib
+    assert peaks[gpu].peak_bytes > 20 * mib
+    assert found.needs["GPU:0"].need.high_bytes > 20 * mib
+
+
 def test_needs_of_cpus_are_those_of_the_prediction():
     """Ops that run at once count where all devices are CPUs, so that both are above the cap by as
     much."""
