@@ -147,6 +147,12 @@ def compare_workload(
     )
 
 
+_NOTES = {
+    "OPTIMAL": "proven best",
+    "FEASIBLE": "found, not proven best: another search may find another placement",
+}
+
+
 def _ours(plan: Plan) -> ComparedPlacement:
     status = plan.solver.status
     if not plan.placement:
@@ -154,7 +160,7 @@ def _ours(plan: Plan) -> ComparedPlacement:
         return ComparedPlacement(name=OURS, note=note)
     return ComparedPlacement(
         name=OURS,
-        note="proven best" if status == "OPTIMAL" else "",
+        note=_NOTES.get(status, ""),
         placement=plan.placement,
         transfer_bytes=plan.metrics.transfer_bytes,
         transfer_count=plan.metrics.transfer_count,

@@ -63,6 +63,11 @@ def test_the_solver_is_never_above_what_fits(found):
     ours = rows[OURS]
     assert ours.fits
     assert ours.transfer_bytes == found.plan.metrics.transfer_bytes
+    assert ours.note == (
+        "proven best"
+        if found.plan.solver.status == "OPTIMAL"
+        else "found, not proven best: another search may find another placement"
+    )
     others = [row.transfer_bytes for row in found.strategies if row.fits]
     assert len(others) > 3
     assert min(others) == ours.transfer_bytes

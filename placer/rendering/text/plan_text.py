@@ -218,13 +218,14 @@ def quality_text(solver: SolverAnswer) -> str:
     amount = format_bytes if solver.objective == "transfer" else format_seconds
     bound, gap = solver.lower_bound, solver.relative_gap
     value = amount(solver.value) + (
-        " as the search estimates it" if solver.objective == "step-time" else ""
+        "" if solver.objective == "transfer" else " as the search estimates it"
     )
     if bound is None:
         return f"{value}, no lower bound proven"
     if gap is None:
         return f"{value}, lower bound {amount(bound)}"
-    return f"{value}, lower bound {amount(bound)}, gap {gap:.1%}"
+    is_near = solver.status == "FEASIBLE" and 0 < gap < 0.0005  # no proof, though it reads 0.0%
+    return f"{value}, lower bound {amount(bound)}, gap {'below 0.1%' if is_near else f'{gap:.1%}'}"
 
 
 def _transfer_totals(plan: Plan) -> str:

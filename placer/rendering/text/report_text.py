@@ -96,7 +96,8 @@ def _model_line(model: ModelFacts) -> str:
 
 
 def _model_rows(model: ModelFacts, width: int) -> list[tuple[str, RenderableType]]:
-    ops = f"{model.op_count:,} of {model.file_op_count:,} in the file are used"
+    where = "program" if model.format == "function" else "file"
+    ops = f"{model.op_count:,} of {model.file_op_count:,} in the {where} are used"
     ops += f"; {format_count(model.op_type_count, 'op type')}"
     if model.function_count:
         ops += f", {format_count(model.function_count, 'body', 'bodies')} of loops and branches"

@@ -146,6 +146,8 @@ def test_a_cost_is_told_in_parts():
     text = render_plan(small_plan(metrics=metrics, solver=timed), width=200)
     assert "step-time  4.10 ms as the search estimates it, lower bound 4.00 ms" in text
     assert "made of" not in text
+    near = replace(timed, status="FEASIBLE", relative_gap=1e-6)
+    assert ", gap below 0.1%\n" in render_plan(small_plan(metrics=metrics, solver=near), width=200)
     twice = (transfer_row("x:0", "CPU:0", "GPU:0", 4 << 10, "feed"),) * 2
     text = render_plan(small_plan(metrics=metrics, transfers=twice), width=200)
     assert "256 KiB sent in 8 messages (without 4.00 KiB that a device receives once more" in text
