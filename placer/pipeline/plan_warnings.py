@@ -114,7 +114,7 @@ def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
         )
     message = (
         f"{'; '.join(rows)}, although {'its' if len(rows) == 1 else 'the'} tensors fit: it may run "
-        "out of memory. To leave more room, lower --max-memory or raise --reserve"
+        "out of memory. A search with a lower --max-memory or a larger --reserve leaves more room"
     )
     if _serve_later_steps(needs, [*map(cluster.caps.__getitem__, over)]):
         message += (

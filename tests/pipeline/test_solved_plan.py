@@ -42,7 +42,7 @@ def test_devices_over_their_caps_are_in_one_warning():
     ((_, message, _),) = needs_over_caps(cluster, metrics)
     assert [message.count(told) for told in ("GPU:0 requires", "GPU:1 requires")] == [1, 1]
     assert message.count("more than its limit of 2.00 MiB") == 2
-    assert message.count("although the tensors fit") == message.count("raise --reserve") == 1
+    assert message.count("although the tensors fit") == message.count("a larger --reserve") == 1
 
 
 def test_a_placement_whose_need_exceeds_a_cap_is_not_proven_best():
