@@ -92,7 +92,9 @@ def _is_body(graph: Any, graphs: Container[Any]) -> bool:
 
 def _device_of_call(op: Any, placement: Mapping[str, str]) -> str:
     """The device of all planned ops of the function that ``op`` calls, "" if there are none."""
-    if getattr(op, "type", "") not in CALLS:
+    op_type, graph = getattr(op, "type", ""), getattr(op, "graph", None)
+    is_function = getattr(graph, "_is_function", CALLS.__contains__)
+    if op_type not in CALLS and not is_function(op_type):  # as TensorFlow 1 calls it, by its name
         return ""
     found = {on for name, on in placement.items() if name.startswith(f"{op.name}/")}
     if len(found) > 1:

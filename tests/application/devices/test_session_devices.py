@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf
+from tensorflow.python.framework import function
 
 from placer.application.devices.session_devices import device_function
 from placer.errors import UsageError
@@ -110,6 +111,16 @@ def test_ops_of_functions_are_no_other_program():
     call = "PartitionedCall"
     devices = built({"one": "CPU:0", "mul": "GPU:0", f"{call}/mul": "CPU:0"}, calls(100))
     assert devices == {"one": "CPU:0", call: "CPU:0"}
+
+
+def test_a_function_that_is_called_by_its_name_is_placed():
+    """So ``Defun`` calls; the call was in no plan, and had no device."""
+
+    def build():
+        double = function.Defun(tf.float32, func_name="double")(lambda value: value * 2.0)
+        double(tf.constant(1.0, name="one"), name="call")
+
+    assert built({"one": "CPU:0", "call/mul": "CPU:0"}, build)["call"] == "CPU:0"
 
 
 def test_a_function_on_two_devices_is_refused():
