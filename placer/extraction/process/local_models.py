@@ -71,7 +71,7 @@ def fetch_path(path: str, target: Path, *, weights: bool) -> None:
             f"copy {path!r} to this machine"
         ) from error
     except errors.OpError as error:
-        told = error.message.splitlines()[0].rpartition("error details: ")[2]
+        told = error.message.partition("\n")[0].rpartition("error details: ")[2]
         raise ModelError(
             f"{path!r} cannot be read: {told}. Copy it to this machine and give the local path"
         ) from error
