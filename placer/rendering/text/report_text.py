@@ -230,8 +230,8 @@ def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:
         work += f", {shown} FLOP per byte"
     where = f" on {compute.reference}" if compute.reference else ""
     step = f"{at_least}{format_seconds(compute.step_seconds)} predicted{where}{_band(compute)}"
-    together = format_seconds(compute.busy_seconds)
-    return [("work", work), ("step", step), ("ops", f"{together} in all; shares are of this")]
+    together = f"{format_seconds(compute.busy_seconds)} in all, without feeds and fetches"
+    return [("work", work), ("step", step), ("ops", f"{together}; shares are of this")]
 
 
 def _band(compute: ComputeFacts) -> str:

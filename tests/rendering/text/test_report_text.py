@@ -38,7 +38,7 @@ Memory of a step with everything on one device
 Compute
   work  4.00 MFLOP, 2.01 MiB accessed, 1.9 FLOP per byte
   step  4.10 ms predicted on one T4
-  ops   4.00 ms in all; shares are of this
+  ops   4.00 ms in all, without feeds and fetches; shares are of this
 
 Op type     Time  Share  Ops    FLOP  Accessed    Output
 ────────────────────────────────────────────────────────
