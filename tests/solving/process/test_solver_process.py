@@ -46,6 +46,7 @@ def test_a_child_killed_at_any_moment_loses_nothing() -> None:
     problem = tangle(1)
     at_once = solve(problem, SolverParameters(time_limit_seconds=0.5))
     assert at_once.value is not None
+    assert_no_process_is_left()  # else it is that one which is killed
     for seconds in (0.0, random.Random(2).uniform(0.1, 4.0)):
         killer = threading.Thread(target=kill_a_child_after, args=(seconds,), daemon=True)
         killer.start()
