@@ -2,7 +2,7 @@
 
     python benchmarks/simulation/repeated.py [--runs 100] [--keep FOLDER] [PROGRAM ...]
 
-Three small programs run that often, each time in a process of its own (a fork of one that has
+Five small programs run that often, each time in a process of its own (a fork of one that has
 imported TensorFlow and not used it), and ten different models one after the other in one process a
 tenth as often.  A ``PROGRAM`` may also be one of ``scripts/``.  A row says how many ended otherwise
 than well, and how far peaks lie from their median.
@@ -18,6 +18,7 @@ import os
 import runpy
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -67,12 +68,12 @@ def perceptron() -> list[int]:
     return peaks()
 
 
-def session() -> list[int]:
-    """Five steps of a session over two GPUs."""
+def session(gpus: int = 1) -> list[int]:
+    """Five steps of a session."""
     with tf.Graph().as_default(), v1.Session() as running:
         hidden = v1.placeholder(tf.float32, (None, 256))
         for number in range(4):
-            with tf.device(f"GPU:{number % 2}"):
+            with tf.device(f"GPU:{number % gpus}"):
                 hidden = tf.nn.relu(hidden @ v1.get_variable(f"w{number}", (256, 256)))
         step = v1.train.get_or_create_global_step()
         train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_mean(hidden), step)
@@ -80,6 +81,34 @@ def session() -> list[int]:
         for _ in range(5):
             running.run(train, {"Placeholder:0": np.ones((32, 256))})
         assert running.run(step) == 5
+    return peaks()
+
+
+def session_on_two() -> list[int]:
+    """The same, its layers on two GPUs in turn."""
+    return session(gpus=2)
+
+
+def server() -> list[int]:
+    """Twenty requests to a SavedModel whose halves are on two GPUs."""
+    model = tf.Module()
+    for number in range(2):
+        with tf.device(f"GPU:{number}"):
+            setattr(model, f"w{number}", tf.Variable(tf.ones((256, 256))))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 256))])
+    def serve(x: Any) -> Any:
+        for number in range(8):
+            with tf.device(f"GPU:{number // 4}"):
+                x = tf.nn.relu(x @ getattr(model, f"w{number // 4}"))
+        return x
+
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(model, folder, serve)
+        options = tf.saved_model.LoadOptions(experimental_variable_policy="save_variable_devices")
+        call = tf.saved_model.load(folder, options=options).signatures["serving_default"]
+    for size in (64, 8, 256, 32) * 5:
+        assert call(x=tf.ones((size, 256)))["output_0"].numpy().shape == (size, 256)
     return peaks()
 
 
@@ -176,7 +205,10 @@ def script(name: str) -> list[int]:
     return peaks()
 
 
-PROGRAMS = {program.__name__: program for program in (perceptron, session, own_loop, ten_models)}
+PROGRAMS = {
+    program.__name__: program
+    for program in (perceptron, session, server, session_on_two, own_loop, ten_models)
+}
 
 
 def run(name: str) -> list[int] | None:
