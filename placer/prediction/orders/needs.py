@@ -35,7 +35,8 @@ turn change that from step to step (``benchmarks/simulated``)."""
 _UNFOLLOWED_SHARE_OF_LOOPS = 0.15
 """The same where iterations run on the GPU: their many requests are alike, and one of several
 iterations at once may come first.  LSTM, GRU and Bidirectional of that benchmark had up to 14% more
-in use than along the orders that are followed."""
+in use than along the orders that are followed.  Up to twice the share is left for the largest
+request: a chunk of less than twice what is asked for is not split, and which are free differs."""
 
 _UNKNOWN_IN_USE = 0.01
 """How far peaks in use were beyond those that were followed."""
@@ -103,7 +104,8 @@ def _of_requests(step: StepMemory, name: str, requests: Sequence[Allocations]) -
         low_bytes=max(int(in_use.low_bytes * (1 - _UNKNOWN_IN_USE)), resident_bytes),
         high_bytes=ceil(in_use.high_bytes * (1 + _UNKNOWN_IN_USE)),
     )
-    share = _unfollowed_share(step, requests[0])
+    most = max(need.need_bytes for need in needs) - resident_bytes
+    share = _unfollowed_share(step, requests[0], most)
     need = _range_of_needs([need.need_bytes for need in needs], resident_bytes, share)
     index = next(i for i, found in enumerate(needs) if found.need_bytes == need.expected_bytes)
     typical, asked = needs[index], requests[index]
@@ -129,11 +131,15 @@ def _resident_bytes(step: StepMemory, name: str) -> int:
     return sum(map(rounded_bytes, held))
 
 
-def _unfollowed_share(step: StepMemory, asked: Allocations) -> float:
-    """Returns the share for a device that is asked for these chunks."""
+def _unfollowed_share(step: StepMemory, asked: Allocations, transient_bytes: int) -> float:
+    """Returns the share for a device that is asked for these chunks, and needs so many bytes for
+    what is not resident."""
     names, owner = step.layout.names, step.owner
-    has_loop = any(asker >= 0 and names[asker] in owner for asker in asked.askers)
-    return _UNFOLLOWED_SHARE_OF_LOOPS if has_loop else _UNFOLLOWED_SHARE
+    if not any(asker >= 0 and names[asker] in owner for asker in asked.askers):
+        return _UNFOLLOWED_SHARE
+    largest = max(asked.sizes[chunk] for chunk in asked.events if chunk >= 0)
+    share = min(2 * _UNFOLLOWED_SHARE_OF_LOOPS, largest / max(transient_bytes, 1))
+    return max(_UNFOLLOWED_SHARE_OF_LOOPS, share)
 
 
 def _range_of_needs(needs: Sequence[int], resident_bytes: int, share: float) -> PeakRange:
@@ -165,7 +171,8 @@ def _need_parts(
     """Later steps are followed along the orders that need most in the whole."""
     resident_bytes = _resident_bytes(step, name)
     high, near = need.need.high_bytes, need.need.expected_bytes
-    share = _unfollowed_share(step, asked[0])
+    most = max(found for found, _ in need.along) - resident_bytes
+    share = _unfollowed_share(step, asked[0], most)
     worst = sorted(range(len(asked)), key=lambda index: -need.along[index][0])[:_WORST_ORDERS]
     built, tuned = any(chunk < 0 for chunk in asked[0].kept), any(a.later for a in asked)
 

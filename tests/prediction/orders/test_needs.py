@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from graphs_by_hand import draw, draw_costs
 
 from placer.prediction.memory.allocations import peaks_in
@@ -41,6 +42,19 @@ def test_orders_that_are_not_followed_may_need_more():
     need = _needs(step, tuple(graph.ops))["GPU:0"].need
     assert need.expected_bytes == 90 << 20
     assert 94 << 20 <= need.high_bytes < 94.5 * (1 << 20)
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, 24), (3, 20), (7, 12)])
+def test_where_iterations_run_there_is_room_for_the_largest_request_once_more(count, more):
+    """A chunk of less than twice its bytes is not split: of 80 MiB at least 15%, at most 30."""
+    names = [f"x{number}" for number in range(count)]
+    each = (80 << 20) // (count + 1)
+    graph = draw(f"{', '.join(names)} -> a", bytes=dict.fromkeys([*names, "a"], each))
+    placement = dict.fromkeys(graph.ops, "GPU:0")
+    step = StepMemory(graph, draw_costs(graph), placement, ("GPU:0",), owner={"a": "while"})
+    need = _needs(step, tuple(graph.ops))["GPU:0"].need
+    assert need.expected_bytes == 80 << 20
+    assert (80 + more) << 20 <= need.high_bytes < (80.5 + more) * (1 << 20)
 
 
 def test_workspaces_that_can_be_done_without_are_in_use_and_not_needed():
