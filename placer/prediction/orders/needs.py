@@ -35,8 +35,9 @@ turn change that from step to step (``benchmarks/simulated``)."""
 _UNFOLLOWED_SHARE_OF_LOOPS = 0.15
 """The same where iterations run on the GPU: their many requests are alike, and one of several
 iterations at once may come first.  LSTM, GRU and Bidirectional of that benchmark had up to 14% more
-in use than along the orders that are followed.  Up to twice the share is left for the largest
-request: a chunk of less than twice what is asked for is not split, and which are free differs."""
+in use than along the orders that are followed.  Up to twice the share beyond the median order is
+left for the largest request: a chunk of less than twice what is asked for is not split, and which
+ones are free differs."""
 
 _UNKNOWN_IN_USE = 0.01
 """How far peaks in use were beyond those that were followed."""
@@ -104,9 +105,8 @@ def _of_requests(step: StepMemory, name: str, requests: Sequence[Allocations]) -
         low_bytes=max(int(in_use.low_bytes * (1 - _UNKNOWN_IN_USE)), resident_bytes),
         high_bytes=ceil(in_use.high_bytes * (1 + _UNKNOWN_IN_USE)),
     )
-    most = max(need.need_bytes for need in needs) - resident_bytes
-    share = _unfollowed_share(step, requests[0], most)
-    need = _range_of_needs([need.need_bytes for need in needs], resident_bytes, share)
+    unfollowed = _unfollowed(step, requests[0])
+    need = _range_of_needs([need.need_bytes for need in needs], resident_bytes, unfollowed)
     index = next(i for i, found in enumerate(needs) if found.need_bytes == need.expected_bytes)
     typical, asked = needs[index], requests[index]
     return MemoryNeed(
@@ -131,22 +131,25 @@ def _resident_bytes(step: StepMemory, name: str) -> int:
     return sum(map(rounded_bytes, held))
 
 
-def _unfollowed_share(step: StepMemory, asked: Allocations, transient_bytes: int) -> float:
-    """Returns the share for a device that is asked for these chunks, and needs so many bytes for
-    what is not resident."""
+def _unfollowed(step: StepMemory, asked: Allocations) -> tuple[float, int]:
+    """Returns the share for a device that is asked for these chunks, and where iterations run
+    there the bytes of the largest request."""
     names, owner = step.layout.names, step.owner
     if not any(asker >= 0 and names[asker] in owner for asker in asked.askers):
-        return _UNFOLLOWED_SHARE
-    largest = max(asked.sizes[chunk] for chunk in asked.events if chunk >= 0)
-    share = min(2 * _UNFOLLOWED_SHARE_OF_LOOPS, largest / max(transient_bytes, 1))
-    return max(_UNFOLLOWED_SHARE_OF_LOOPS, share)
+        return _UNFOLLOWED_SHARE, 0
+    return _UNFOLLOWED_SHARE_OF_LOOPS, max(asked.sizes[c] for c in asked.events if c >= 0)
 
 
-def _range_of_needs(needs: Sequence[int], resident_bytes: int, share: float) -> PeakRange:
+def _range_of_needs(
+    needs: Sequence[int], resident_bytes: int, unfollowed: tuple[float, int]
+) -> PeakRange:
     """Needs jump by whole chunks, so how far they are apart says nothing of what is beyond."""
-    most = max(needs)
+    share, largest = unfollowed
+    found, most = range_of(needs, resident_bytes), max(needs)
     beyond = max(0, int(share * (most - resident_bytes)))
-    return replace(range_of(needs, resident_bytes), high_bytes=most + beyond)
+    median = found.expected_bytes
+    once_more = min(largest, int(2 * share * max(0, median - resident_bytes)))
+    return replace(found, high_bytes=max(most + beyond, median + once_more))
 
 
 def parts_of_needs(
@@ -171,14 +174,13 @@ def _need_parts(
     """Later steps are followed along the orders that need most in the whole."""
     resident_bytes = _resident_bytes(step, name)
     high, near = need.need.high_bytes, need.need.expected_bytes
-    most = max(found for found, _ in need.along) - resident_bytes
-    share = _unfollowed_share(step, asked[0], most)
+    unfollowed = _unfollowed(step, asked[0])
     worst = sorted(range(len(asked)), key=lambda index: -need.along[index][0])[:_WORST_ORDERS]
     built, tuned = any(chunk < 0 for chunk in asked[0].kept), any(a.later for a in asked)
 
     def highest(found: Iterable[Allocations]) -> int:
         steps = [find_need(a.loaded(), growth=False, near=near).need_bytes for a in found]
-        return min(_range_of_needs(steps, resident_bytes, share).high_bytes, high)
+        return min(_range_of_needs(steps, resident_bytes, unfollowed).high_bytes, high)
 
     later = highest(asked[index].in_step(1) for index in worst) if built or tuned else high
     first = highest(asked[index] for index in worst) if built and tuned else high
@@ -188,7 +190,7 @@ def _need_parts(
     first = first if tuned else later
     if max(loading, first, later) < high:  # by how the memory is divided when all is loaded
         first, later = high, later if tuned else high
-    limit = resident_bytes + int((cap - resident_bytes) / (1 + share))
+    limit = resident_bytes + int((cap - resident_bytes) / (1 + unfollowed[0]))
     return NeedParts(
         loading_bytes=loading,
         first_step_bytes=first,
