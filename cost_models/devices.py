@@ -217,8 +217,8 @@ def preset(name: str) -> DevicePreset:
     close = begun or difflib.get_close_matches(folded, by_folded_name, n=2, cutoff=0.5)
     model, _, count = folded.rpartition("x")
     near = [by_folded_name[n].model for n in close]
-    if model in by_folded_name and count.isdecimal():
-        near = [f"{count}x{by_folded_name[model].model}"]
+    if (model in by_folded_name or not model) and count.isdecimal():
+        near = [f"{count}x{by_folded_name[model or 't4'].model}"]
     meant = f"; did you mean {' or '.join(near)}?" if near else "."
     raise ValueError(f"unknown device {name!r}{meant} 'placer devices' lists all models")
 

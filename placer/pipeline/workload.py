@@ -128,7 +128,7 @@ def require_known_shapes(extraction: Extraction) -> None:
         more = "" if len(roots) <= _MOST_ROOTS else f" and {len(roots) - _MOST_ROOTS:,} more"
         lost = (
             f", first those of {', '.join(roots[:_MOST_ROOTS])}{more}. Set {batch}the shape of an "
-            f"input ({inputs}), or of one of these ops, with --shape NAME=32x128"
+            f"input ({inputs}) or of an op just named, with --shape NAME=32x128"
             if roots or batch
             else ""
         )

@@ -61,7 +61,7 @@ class Advice:
             yield (
                 f"no accelerator: everything on {host.name} takes "
                 f"{format_seconds(alone.step_seconds)} instead of {format_seconds(step)}; to get "
-                "that, use placer place"
+                "that, hide the GPUs (CUDA_VISIBLE_DEVICES=-1)"
             )
 
     def _a_process_each(self, step: float) -> Iterator[str]:

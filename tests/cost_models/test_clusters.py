@@ -121,6 +121,7 @@ def test_the_reserve_is_per_accelerator_and_nothing_by_default():
     ("spec", "caps", "reserve", "said"),
     [
         ("2xA100-40BG", None, None, r"unknown device 'A100-40BG'; did you mean A100-40GB"),
+        ("2", None, None, r"unknown device '2'; did you mean 2xT4\?"),
         ("T4x2", None, None, r"unknown device 'T4x2'; did you mean 2xT4\?"),
         ("GPU:0", None, None, r"GPU:0 has no memory size"),
         ("GPU:0GiB", None, None, r"more than zero"),
