@@ -194,8 +194,8 @@ def _parse_item(item: str) -> tuple[str, DevicePreset, int | None, int]:
     if name and match.group(1):
         size = f"{name.rpartition(':')[2]}GiB"
         raise ValueError(
-            f"{item!r} gives a count and a number; write {rest}, {count}x{model}, or for so much "
-            f"memory each {count}x{model}:{size}"
+            f"{item!r} gives a count and a number of a device, {name.rpartition(':')[2]}; write "
+            f"{rest}, {count}x{model}, or for so much memory each {count}x{model}:{size}"
         )
     memory_bytes = positive_bytes(memory, repr(item)) if memory else None
     return name, known, memory_bytes, count

@@ -187,8 +187,7 @@ class Options:
         unknown = [means for means in self.fit_means if means not in FIT_MEANS]
         if unknown or (self.fit and not self.fit_means):
             raise UsageError(
-                f"--fit must be auto, or some of {','.join(FIT_MEANS)}, got "
-                f"{unknown[0] if unknown else self.fit!r}"
+                f"--fit must be auto alone, or some of {','.join(FIT_MEANS)}, got {self.fit!r}"
             )
         if self.most_slowdown is not None and not self.fit:
             raise UsageError("--max-slowdown requires --fit")

@@ -206,8 +206,8 @@ def hybrid_replicas(accelerators: int) -> list[int]:
     found = equal_groups(accelerators)
     if not found:
         raise UsageError(
-            "--strategy hybrid requires groups of equally many accelerators, two replicas on two "
-            f"each or more; --devices has {accelerators}: name four, or use --strategy replicas"
+            "--strategy hybrid requires two replicas or more on two accelerators or more each, at "
+            f"least 4 in all; --devices has {accelerators}: name more, or use --strategy replicas"
         )
     return found
 

@@ -260,11 +260,11 @@ def test_inference_is_told_that_there_is_nothing_to_recompute():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"fit": "recompute,shrink"}, "fit must be auto, .* got 'shrink'"),
+        ({"fit": "recompute,shrink"}, "fit must be auto alone, .* got 'recompute,shrink'"),
         ({"max_slowdown": "30%"}, "requires fit"),
         ({"fit": "auto", "max_slowdown": "much"}, "max_slowdown must be a share .* got 'much'"),
         ({"fit": "auto", "order": "memory"}, "leave out order"),
-        ({"fit": ","}, "fit must be auto, .* got ','"),
+        ({"fit": ","}, "fit must be auto alone, .* got ','"),
         ({"fit": "auto", "strategy": "micro-batches:2"}, "leave out one"),
     ],
 )

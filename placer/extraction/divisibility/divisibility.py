@@ -84,8 +84,8 @@ def require_divisible(
     if updates:
         raise UsageError(
             f"the program updates variables ({updates[0].name}, {len(updates)} in all): parts of "
-            "the batch must share one update. Build it from its loss with placer.micro_batches or "
-            "placer.data_parallel, and place that"
+            "the batch must share one update. In Python, build the step from its loss with "
+            "placer.micro_batches or placer.data_parallel, and give that to placer.place"
         )
     examples = _examples(program, division, bindings)
     if examples < division.parts:

@@ -400,7 +400,7 @@ def test_as_few_micro_batches_as_fit():
     ("strategy", "devices", "told"),
     [
         ("replicas", "GPU:1GiB", "use strategy='micro-batches'"),
-        ("hybrid", "2xGPU:1GiB", "name four, or use strategy='replicas'"),
+        ("hybrid", "2xGPU:1GiB", "name more, or use strategy='replicas'"),
         ("hybrid:3", "4xGPU:1GiB", "there is hybrid:2"),
         ("pipeline", "GPU:1GiB", "one for each stage"),
         (
