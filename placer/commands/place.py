@@ -8,7 +8,6 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cost_models.byte_sizes import format_bytes
 from placer.commands import option_values, options
 from placer.commands.terminal import progress, require_writable, show_saved
 from placer.errors import NoSolutionError, UsageError
@@ -102,14 +101,12 @@ def require_placement(plan: Plan) -> None:
     """Raises ``InfeasibleError`` if no placement fits, ``NoSolutionError`` if none was found."""
     plan.raise_for_conflict()
     if plan.placement and not plan.fits:
-        over = [
-            f"{name} requires {format_bytes(plan.need_bytes[name])}, {format_bytes(size)} more "
-            "than its limit"
-            for name, size in plan.over_bytes.items()
-        ]
+        from placer.prediction.metrics import overruns_text
+
+        over = overruns_text(plan.need_bytes, plan.over_bytes)
         raise NoSolutionError(
             f"no placement within the memory limits was found, and none is proven impossible: in "
-            f"the best one {'; '.join(over)}. Limits of what it requires would be enough"
+            f"the best one {over}. Limits of what it requires would be enough"
         )
     if not plan.placement and (method := plan.request.get("solver")):
         raise NoSolutionError(

@@ -21,6 +21,7 @@ from cost_models.device_names import LOCAL
 from placer.errors import PlacerError, UsageError
 from placer.extraction.process.child_process import one_reading_process
 from placer.plan.request import Keywords, read_options, takes_options
+from placer.prediction.metrics import overruns_text
 from placer.processes import collection_paused
 from placer.questions.auto_advice import Advice
 from placer.questions.auto_programs import AutoProgram, Built, open_program
@@ -244,7 +245,9 @@ class Choice:
         if row is chosen or row.note:
             return row
         if row.over_bytes:
-            return replace(row, note=f"does not fit: {_overruns(row)}")
+            return replace(
+                row, note=f"does not fit: {overruns_text(row.need_bytes, row.over_bytes)}"
+            )
         if not row.is_exact and self.exact:
             return replace(row, note=self._inexact())
         ratio = self.ratio(seconds_of(row), seconds_of(chosen))
@@ -273,12 +276,4 @@ def _no_faster(best: float, least: float, limit: str) -> str:
     return (
         f"takes at least {format_seconds(least)}, {limit}; the best so far takes "
         f"{format_seconds(best)}{doubt if least < best else ''}"
-    )
-
-
-def _overruns(row: AutoRow) -> str:
-    return "; ".join(
-        f"{name} requires {format_bytes(row.need_bytes[name])}, {format_bytes(more)} more than its "
-        "limit"
-        for name, more in row.over_bytes.items()
     )

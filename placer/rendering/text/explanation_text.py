@@ -90,9 +90,9 @@ _KINDS = {"caps": "limits", "spill": "offload"}
 """Kinds of changes that have another name on the screen."""
 
 
-def conflict_blocks(plan: Plan, fixes: Sequence[Fix] | None, width: int) -> list[RenderableType]:
+def conflict_blocks(plan: Plan, fixes: Sequence[Fix], width: int) -> list[RenderableType]:
     """Why there is no placement, and what was tried and found to have one."""
-    if fixes is None or plan.conflict is None or any(not fix.kind for fix in fixes):
+    if plan.conflict is None or any(not fix.kind for fix in fixes):
         return plan_blocks(plan, width)  # advice that was not tried
     tried = replace(plan, conflict=replace(plan.conflict, fixes=tuple(fixes)))
     without = replace(plan, conflict=replace(plan.conflict, fixes=()))
