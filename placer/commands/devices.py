@@ -121,6 +121,9 @@ def run_simulate(arguments: argparse.Namespace) -> None:
         raise NoSolutionError(_late(found, arguments.time_limit))
     if found.exit_code:
         sys.stdout.flush()
+        if limits:
+            failed = f"the command failed (exit code {found.exit_code})"
+            sys.stderr.write(f"placer: {failed}: --fail-above was not checked\n")
         raise SystemExit(found.exit_code)
     _check(found.peak_bytes, limits)
 

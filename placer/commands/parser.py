@@ -185,6 +185,10 @@ class _Parser(argparse.ArgumentParser):
             rest = [each for each in message.removeprefix(_MISSING).split(", ") if each]
             message = f"give {' and '.join([*rest, *self.missing])}"
         message = printable(message.removeprefix("argument "))
+        if message.endswith(_NO_VALUE):
+            flag = message.removesuffix(_NO_VALUE).split("/")[-1]
+            example = self._option_string_actions[flag].metavar or "VALUE"
+            message = f"{flag} needs a value, as in {flag} {example}"
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def format_short_help(self) -> str:
@@ -287,6 +291,9 @@ class _CommandParser(_Parser):
 
 _MISSING = "the following arguments are required: "
 """How argparse begins what it says of missing arguments."""
+
+_NO_VALUE = ": expected one argument"
+"""How argparse ends what it says of an option that has no value, or one that begins with ``-``."""
 
 
 def _is_given(option: argparse.Action, words: Sequence[str]) -> bool:

@@ -56,7 +56,7 @@ def analyse_program(
     ragged = bindings.get("ragged")
     binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes, ragged=ragged)
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
-    unbound = [] if batch_size is None or binding.bound else _unbound_batch(program, batch_size)
+    unbound = [] if batch_size is None or binding.has_batch else _unbound_batch(program, batch_size)
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
     check_dtypes(program.graph_def.node, types)
     check_tensors((tensor for _, tensor in program.outputs), types)
@@ -117,7 +117,7 @@ def _unknown(graph: OpGraph, builder: GraphBuilder) -> tuple[tuple[str, ...], tu
 def _unbound_batch(program: FlatProgram, batch_size: int) -> list[Warning_]:
     message = (
         f"batch size {batch_size} binds nothing: no input (and no element of a dataset) has "
-        "an unknown first dimension"
+        "an unknown first dimension that no --shape sets"
     )
     return [(UNBOUND_BATCH, message, tuple(item.key for item in program.inputs))]
 

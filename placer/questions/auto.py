@@ -272,8 +272,11 @@ def _first_line(error: Exception) -> str:
 
 def _no_faster(best: float, least: float, limit: str) -> str:
     """Why a way is not built."""
+    shown, shown_best = format_seconds(least), format_seconds(best)
+    if shown == shown_best:
+        return f"takes at least {shown}, {limit}: no less than the best so far"
     doubt = f", and predictions are not precise to {format_seconds(best - least)}"
     return (
-        f"takes at least {format_seconds(least)}, {limit}; the best so far takes "
-        f"{format_seconds(best)}{doubt if least < best else ''}"
+        f"takes at least {shown}, {limit}; the best so far takes "
+        f"{shown_best}{doubt if least < best else ''}"
     )

@@ -467,6 +467,7 @@ def test_every_command_helps(command, capsys):
         ("place m --devices T4 --max-memory GPU:0=8", "8 bytes? Write the unit: 8GiB, or 8B"),
         ("place m --devices T4 --reserve 8+10%", "8 bytes? Write the unit: 8GiB, or 8B"),
         ("place m --devices T4 --fail-above GPU=8", "8 bytes? Write the unit: 8GiB, or 8B"),
+        ("place m --fit auto --max-slowdown -5%", "needs a value, as in --max-slowdown 30%"),
         ("place m --devices T4 --seed -1", "must be an integer from zero on, got '-1'"),
     ],
 )

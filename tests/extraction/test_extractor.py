@@ -189,16 +189,18 @@ def test_the_memory_of_the_child_is_bounded(tmp_path, monkeypatch):
 
 
 def test_a_batch_size_that_binds_nothing_is_a_warning():
-    """With every dimension known, --batch-size has nothing to bind, and says so."""
+    """With every dimension known, or set to another size, --batch-size has nothing to bind."""
     tf = pytest.importorskip("tensorflow")
 
-    @tf.function(input_signature=[tf.TensorSpec([2, 3], tf.float32, name="x")])
-    def run(x):
-        return x + 1.0
+    def codes(declared, **shapes):
+        spec = tf.TensorSpec(declared, tf.float32, name="x")
+        run = tf.function(lambda x: x + 1.0, input_signature=[spec])
+        extraction = extract(run, batch_size=8, shapes=shapes)
+        assert extraction.unknown == ()
+        return [code for code, *_ in extraction.warnings]
 
-    extraction = extract(run, batch_size=8)
-    assert [code for code, *_ in extraction.warnings] == ["unbound_batch"]
-    assert extraction.unknown == ()
+    assert codes([2, 3]) == codes([None, 3], x=(4, 3)) == ["unbound_batch"]
+    assert codes([None, 3]) == codes([None, 3], x=(8, 3)) == []
 
 
 def test_a_keras_model_live_and_exported(tmp_path):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from placer.errors import ModelError
+from placer.errors import ModelError, UsageError
 from placer.extraction.graph_defs.op_definitions import called_function
 from placer.extraction.graph_defs.protobufs import functions_by_name
 from placer.graph.name_scopes import free_name
@@ -88,13 +88,13 @@ def concrete_names(objects: Any, number: int) -> list[str]:
 def find_function(meta_graph: Any, name: str) -> SavedFunction | None:
     """The function called ``name`` (``__inference_f_91``) or at that path (``f``, ``model.call``).
 
-    Raises :class:`ModelError` naming them if the path leads to several concrete functions.
+    Raises :class:`UsageError` naming them if the path leads to several concrete functions.
     """
     found = saved_functions(meta_graph)
     choice = found.get(name.replace("/", "."), [])
     if len(choice) > 1:
         traces = ", ".join(f"{item.name!r} ({_arguments(meta_graph, item)})" for item in choice)
-        raise ModelError(
+        raise UsageError(
             f"{name!r} was traced {len(choice)} times, as {traces}: choose one with --signature"
         )
     named = (item for group in found.values() for item in group if item.name == name)
@@ -159,7 +159,7 @@ def export_function(meta_graph: Any, name: str) -> bool:
     """Adds a signature ``name`` that calls the function of that name, in place; whether it did.
 
     Names of the added ops depend on the path, not on devices, so a placed file gives the same
-    flat names as the original.  Raises :class:`ModelError` as :func:`find_function`, and if the
+    flat names as the original.  Raises as :func:`find_function`, and :class:`ModelError` if the
     function captures what cannot be found.
     """
     if name in meta_graph.signature_def:

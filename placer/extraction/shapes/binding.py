@@ -41,14 +41,16 @@ class Binding:
 
     ``inputs`` are states by op (fed inputs and captures), ``forced`` (output number, shape) pairs
     of other ops by function (``""``: the main graph) and op, ``lengths`` those of parsed features
-    and split texts, ``bound`` the names that a batch size or a given shape changed, ``warnings``
-    what is assumed of ragged and sparse tensors.
+    and split texts, ``bound`` the names that a batch size or a given shape changed,
+    ``has_batch`` whether any of them follows the batch size, ``warnings`` what is assumed of ragged
+    and sparse tensors.
     """
 
     inputs: Mapping[str, TensorState]
     forced: Mapping[str, Mapping[str, tuple[tuple[int, Shape], ...]]] = field(default_factory=dict)
     lengths: BoundSources = field(default_factory=dict)
     bound: tuple[str, ...] = ()
+    has_batch: bool = False
     warnings: tuple[Warning_, ...] = ()
 
 
@@ -74,13 +76,14 @@ def bind_inputs(
     parts = shape_parts(program.inputs, batch_size, ragged)
     sources = find_sources(program.graph_def.node)
     lengths = bind_sources(sources, ragged or {}, tuple(find_wholes(program.inputs)))
-    keys = {item.key for item in program.inputs}
+    keys, asked_keys = {item.key for item in program.inputs}, set[str]()
     for item in program.inputs:
         name = item.op
         asked = [given.pop(key) for key in names_of(item, keys) if key in given]
         shape = item.shape
         if asked:
             shape = _given_shape(item.key, shape, asked[0])
+            asked_keys.add(item.key)
         if item.part is not None:
             shape = sharpen_shape(shape, parts.shapes.get(item.key))
         elif batch_size is not None and shape and shape[0] is None:
@@ -94,6 +97,7 @@ def bind_inputs(
         if value:
             states[node.name] = TensorState("int64", (len(value),), value=value)
     batches = {} if batch_size is None else dict(_element_batches(program, batch_size))
+    follow = batches or set(bound) - asked_keys
     given = {**batches, **given}
     shape_by_key = {item.key: states[item.op].shape for item in program.inputs}
     return Binding(
@@ -101,6 +105,8 @@ def bind_inputs(
         forced=_forced(given, program),
         lengths=lengths,
         bound=(*bound, *given),
+        has_batch=bool(follow)
+        or any((*each,)[:1] == (batch_size,) for each in (shapes or {}).values()),
         warnings=(
             *(
                 warning

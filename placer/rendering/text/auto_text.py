@@ -13,7 +13,7 @@ from placer.questions.auto_ways import AS_IT_IS
 from placer.rendering.quantities import drop_calls, format_seconds, share_of_cap
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, answer_line, model_title
-from placer.rendering.text.plan_text import FORMAT_WORDS, warning_blocks
+from placer.rendering.text.plan_text import kind_of_model, warning_blocks
 
 
 def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
@@ -21,8 +21,11 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
     batch = "" if found.batch_size is None else f", batches of {found.batch_size:,}"
     if found.keras_seconds:
         batch += f" (Keras takes {format_seconds(found.keras_seconds)} more for each)"
-    kind = "Keras model" if found.name else FORMAT_WORDS[found.model["format"]]
+    known = kind_of_model(found.model["format"], found.model["path"])
+    kind = "Keras model" if found.name else known
     note = f"{kind}: {found.task}{batch}, for {found.aim}"
+    if known == "Keras model" and not found.name:
+        note += " (for training, call placer.auto(model) in Python)"
     blocks: list[RenderableType] = [
         answer_line(verdict(found)),
         model_title(found.name or found.model["path"], note, width),

@@ -49,7 +49,7 @@ def conflict_reason(conflict: Conflict) -> str:
     reasons = {
         OVERFULL: f"{names} must hold at least {needed} and can hold {usable}",
         UNDIVIDABLE: f"{names} have room for {needed}, but no division of the ops fits",
-        TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device, and none that it may use "
+        TOO_LARGE: f"{_named(conflict)} requires {needed} on one device, and none that it may use "
         f"has more than {usable}"
         if conflict.usable_bytes
         else f"{names} has no room left for {_named(conflict)} ({needed})",
@@ -83,7 +83,7 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
     sentences = {
         OVERFULL: f"{devices} must hold at least {needed}{held}.",
         UNDIVIDABLE: f"{devices} have room for {needed}, but no division of the ops fits{held}.",
-        TOO_LARGE: f"{_named(conflict)} ({needed}) must be on one device"
+        TOO_LARGE: f"{_named(conflict)} requires {needed} on one device"
         f"{_because(_groups(conflict))}, and {devices} "
         f"{f'can hold {usable} at most' if conflict.usable_bytes else _no_room(conflict)}"
         f"{pinned and f'; no other is allowed{pinned}'}.",

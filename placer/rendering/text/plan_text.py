@@ -28,14 +28,19 @@ from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import ROWS, Facts, Rows, Title, answer_line, model_title
 from placer.rendering.text.loading_text import loaded_line, need_lines
 
-FORMAT_WORDS = {
+_FORMAT_WORDS = {
     "saved_model": "SavedModel",
     "graph_def": "GraphDef",
-    "meta_graph": "MetaGraphDef",
     "keras": "Keras model",
     "function": "tf.function",
     "graph": "tf.Graph",
 }
+
+
+def kind_of_model(kind: str, path: object) -> str:
+    """Returns what a model is for people; a plan's ``graph_def`` may come from a checkpoint."""
+    return "MetaGraphDef" if str(path).endswith(".meta") else _FORMAT_WORDS[kind]
+
 
 CUT = (
     "time limit reached; a longer search may find a better placement. For repeatable results use "
@@ -121,7 +126,7 @@ def plan_title(plan: Plan, width: int) -> Title:
 
 def model_line(plan: Plan) -> str:
     """Format, signature and batch in one line."""
-    parts = [FORMAT_WORDS[plan.model["format"]]]
+    parts = [kind_of_model(plan.model["format"], plan.model["path"])]
     if plan.model.get("signature"):
         parts.append(f"signature {plan.model['signature']}")
     if plan.bindings.get("batch_size") is not None:

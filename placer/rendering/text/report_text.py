@@ -28,7 +28,7 @@ from placer.rendering.text.formats import to_csv
 from placer.rendering.text.input_text import batch_line, input_lines, listed
 from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
 from placer.rendering.text.loading_text import loading_rows, need_parts_text
-from placer.rendering.text.plan_text import FORMAT_WORDS, counted, gate_block, plan_sections
+from placer.rendering.text.plan_text import counted, gate_block, kind_of_model, plan_sections
 
 _KIND_WORDS = {
     "activation": "activations",
@@ -85,7 +85,7 @@ def report_csv(report: Report) -> str:
 
 def _model_line(model: ModelFacts) -> str:
     """Format, signature and op count in one line."""
-    parts = [FORMAT_WORDS[model.format]]
+    parts = [kind_of_model(model.format, model.path)]
     if model.tags:
         parts.append(f"tags {', '.join(model.tags)}")
     if model.signature:
@@ -114,6 +114,8 @@ def _model_rows(model: ModelFacts, width: int) -> list[tuple[str, RenderableType
 def _output_line(model: ModelFacts, width: int) -> str:
     """The outputs, and what fetching them takes."""
     size = f", {format_bytes(model.output_bytes)} to fetch" if model.output_bytes else ""
+    if not model.outputs:
+        return "none to fetch"
     return listed([shorten(key, width // 3) for key in model.outputs], 3) + size
 
 

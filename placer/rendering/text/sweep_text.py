@@ -19,7 +19,7 @@ from placer.rendering.quantities import (
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.input_text import open_inputs
 from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
-from placer.rendering.text.plan_text import FORMAT_WORDS
+from placer.rendering.text.plan_text import kind_of_model
 
 _BAR_WIDTH = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -57,7 +57,7 @@ def _reservations(found: Sweep) -> list[RenderableType]:
 
 def _note(found: Sweep) -> str:
     """The format, and where nothing was placed the device that the figures are of."""
-    kind = FORMAT_WORDS[found.model["format"]]
+    kind = kind_of_model(found.model["format"], found.model["path"])
     if any(row.status for row in found.rows) or not found.reports:
         return kind
     return f"{kind} · everything on one {found.reports[0].compute.reference}"

@@ -9,7 +9,7 @@ import tensorflow as tf
 from extraction.reading.tower_models import Towers, save_session_model, save_towers
 
 from cost_models.clusters import parse_cluster
-from placer.errors import ModelError
+from placer.errors import UsageError
 from placer.extraction.files.sources import read_source
 from placer.extraction.reading.checkpoint_index import read_index
 from placer.extraction.reading.loaded_variables import restored_handles
@@ -139,7 +139,7 @@ def test_an_index_that_cannot_be_read_is_no_second_error(towers, tmp_path):
     index = tmp_path / "model" / "variables" / "variables.index"
     index.write_bytes(index.read_bytes()[:-9])
     assert [code for code, _, _ in load_program(tmp_path / "model").warnings] == ["damaged_index"]
-    with pytest.raises(ModelError, match="tag set"):
+    with pytest.raises(UsageError, match="tag set"):
         load_program(tmp_path / "model", tag_set="train")
 
 

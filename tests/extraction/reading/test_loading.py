@@ -189,11 +189,11 @@ def test_the_signature_decides_what_is_reached(two_signatures):
 
 def test_wrong_choices_say_what_exists(two_signatures):
     """A wrong tag set, signature or output is answered with those that exist."""
-    with pytest.raises(ModelError, match="'look_up', 'serving_default'"):
+    with pytest.raises(UsageError, match="'look_up', 'serving_default'"):
         load_program(two_signatures, signature="train")
-    with pytest.raises(ModelError, match="it has 'serve'"):
+    with pytest.raises(UsageError, match="it has 'serve'"):
         load_program(two_signatures, tag_set="serve,gpu")
-    with pytest.raises(ModelError, match="outputs are y, z"):
+    with pytest.raises(UsageError, match="outputs are y, z"):
         load_program(two_signatures, outputs=["w2"])
     with pytest.raises(ModelError, match=r"without saved_model\.pb"):
         load_program(two_signatures.parent)
@@ -215,7 +215,7 @@ def test_tag_sets_and_signatures_of_meta_graphs(tmp_path):
     for tag_set, name in ((None, "a"), ("serve,gpu", "b"), ("gpu,serve", "b")):
         program = load_program(tmp_path, tag_set=tag_set, signature="double")
         assert program.outputs == (("out", f"{name}:0"),)
-    with pytest.raises(ModelError, match="no tag set 'gpu'; it has 'serve', 'gpu,serve'"):
+    with pytest.raises(UsageError, match="no tag set 'gpu'; it has 'serve', 'gpu,serve'"):
         load_program(tmp_path, tag_set="gpu")
     (tmp_path / "b.meta").write_bytes(saved.meta_graphs[1].SerializeToString())
     program = load_program(tmp_path / "b.meta", signature="double")
@@ -242,7 +242,7 @@ def test_a_meta_graph_without_tags_is_found(tmp_path):
     served.meta_info_def.tags.append("train")
     (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
     assert load_program(tmp_path, tag_set="").tags == ()
-    with pytest.raises(ModelError, match="no tag set 'serve'; it has '', 'train'"):
+    with pytest.raises(UsageError, match="no tag set 'serve'; it has '', 'train'"):
         load_program(tmp_path)
 
 

@@ -7,7 +7,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from placer.__main__ import main  # noqa: E402
-from placer.errors import ModelError  # noqa: E402
+from placer.errors import UsageError  # noqa: E402
 from placer.extraction.files.sources import read_source  # noqa: E402
 from placer.extraction.reading.loading import load_program  # noqa: E402
 from placer.extraction.reading.signatures import choose_meta_graph  # noqa: E402
@@ -58,10 +58,10 @@ def saved(tmp_path_factory):
 def test_what_there_is_is_told(saved):
     """The paths of the functions are named; where one has two traces, both are."""
     with pytest.raises(
-        ModelError, match=r"functions are 'f', 'g', 'look_up', 'layers.0.call', 'layers.1.call': ch"
+        UsageError, match=r"functions are 'f', 'g', 'look_up', 'layers.0.call', 'layers.1.call': ch"
     ):
         load_program(saved)
-    with pytest.raises(ModelError) as error:
+    with pytest.raises(UsageError) as error:
         load_program(saved, signature="g")
     names = [name for name in str(error.value).split("'") if name.startswith("__inference_g_")]
     assert len(names) == 2
@@ -128,7 +128,7 @@ def test_a_lone_signature_or_function_is_taken(tmp_path):
     assert load_program(tmp_path / "one").signature == "enc"
     both = {"enc": module.encode, "dec": module.decode}
     tf.saved_model.save(module, tmp_path / "two", signatures=both)
-    with pytest.raises(ModelError, match=r"it has 'dec', 'enc'; its functions are"):
+    with pytest.raises(UsageError, match=r"it has 'dec', 'enc'; its functions are"):
         load_program(tmp_path / "two")
     lone = tf.Module()
     lone.scale = tf.function(lambda x: x * 3.0)
