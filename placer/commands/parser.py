@@ -185,26 +185,24 @@ class _Parser(argparse.ArgumentParser):
             rest = [each for each in message.removeprefix(_MISSING).split(", ") if each]
             message = f"give {' and '.join([*rest, *self.missing])}"
         message = printable(message.removeprefix("argument "))
-        if message.endswith(_NO_VALUE):
-            flag = message.removesuffix(_NO_VALUE).split("/")[-1]
-            example = self._option_string_actions[flag].metavar or "VALUE"
-            message = f"{flag} needs a value, as in {flag} {example}"
+        flag, is_bare, _ = message.partition(": expected one argument")
+        if is_bare:
+            flag = flag.split("/")[-1]
+            message = (
+                f"{flag} needs a value, as in {flag} {self._option_string_actions[flag].metavar}"
+            )
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def format_short_help(self) -> str:
         """Returns the help with the :data:`COMMON` options, if there are more than a few."""
         found = [each for each in self._actions if each.help != argparse.SUPPRESS]
-        rare = [each for each in found if not COMMON.intersection(each.option_strings)]
-        rare = [each for each in rare if each.option_strings and not each.required]
+        options = [each for each in found if each.option_strings and not each.required]
+        rare = [each for each in options if not COMMON.intersection(each.option_strings)]
         if len(found) <= FEW:
             return self.format_help()
-        shown = [each.help for each in rare]
         for each in rare:
             each.help = argparse.SUPPRESS
-        text = self.format_help()
-        for each, what in zip(rare, shown, strict=True):
-            each.help = what
-        return f"{text}{self.prog} --help shows {len(rare)} more options\n"
+        return f"{self.format_help()}{self.prog} --help shows {len(rare)} more options\n"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -260,10 +258,9 @@ class _CommandParser(_Parser):
         if missing:
             self.error(_MISSING)
         if others:
-            dashes = (
-                "" if self.get_default("after_dashes") is None else "; write -- before a command"
-            )
-            self.error(f"there is one argument too many: {others[0]!r}{dashes}")
+            dashed = self.get_default("after_dashes") is not None
+            hint = "; write -- before a command" * dashed
+            self.error(f"there is one argument too many: {others[0]!r}{hint}")
         return found, others
 
     def _words_of_file(self, words: Sequence[str]) -> list[str]:
@@ -285,15 +282,11 @@ class _CommandParser(_Parser):
             if flag.startswith("--") and flag not in ("--", *known):
                 shown = [n for n in known if len(n) > 2 and known[n].help != argparse.SUPPRESS]
                 meant = "--devices" if flag.startswith("--gpu") else flag.replace("_", "-")
-                near = near_names(meant, shown, most=1)
-                self.error(f"there is no option {flag}{near}")
+                self.error(f"there is no option {flag}{near_names(meant, shown, most=1)}")
 
 
 _MISSING = "the following arguments are required: "
 """How argparse begins what it says of missing arguments."""
-
-_NO_VALUE = ": expected one argument"
-"""How argparse ends what it says of an option that has no value, or one that begins with ``-``."""
 
 
 def _is_given(option: argparse.Action, words: Sequence[str]) -> bool:

@@ -76,14 +76,14 @@ def bind_inputs(
     parts = shape_parts(program.inputs, batch_size, ragged)
     sources = find_sources(program.graph_def.node)
     lengths = bind_sources(sources, ragged or {}, tuple(find_wholes(program.inputs)))
-    keys, asked_keys = {item.key for item in program.inputs}, set[str]()
+    keys, by_shape = {item.key for item in program.inputs}, set[str]()
     for item in program.inputs:
         name = item.op
         asked = [given.pop(key) for key in names_of(item, keys) if key in given]
         shape = item.shape
         if asked:
             shape = _given_shape(item.key, shape, asked[0])
-            asked_keys.add(item.key)
+            by_shape.add(item.key)
         if item.part is not None:
             shape = sharpen_shape(shape, parts.shapes.get(item.key))
         elif batch_size is not None and shape and shape[0] is None:
@@ -97,9 +97,10 @@ def bind_inputs(
         if value:
             states[node.name] = TensorState("int64", (len(value),), value=value)
     batches = {} if batch_size is None else dict(_element_batches(program, batch_size))
-    follow = batches or set(bound) - asked_keys
+    follow = batches or set(bound) - by_shape
     given = {**batches, **given}
-    shape_by_key = {item.key: states[item.op].shape for item in program.inputs}
+    settled = {item.key for item in program.inputs if is_known(states[item.op].shape)}
+    still_open = (each for each in parts.warnings if each[0] != OPEN or {*each[2]} - settled)
     return Binding(
         inputs=states,
         forced=_forced(given, program),
@@ -107,14 +108,7 @@ def bind_inputs(
         bound=(*bound, *given),
         has_batch=bool(follow)
         or any((*each,)[:1] == (batch_size,) for each in (shapes or {}).values()),
-        warnings=(
-            *(
-                warning
-                for warning in parts.warnings
-                if warning[0] != OPEN or not all(is_known(shape_by_key[key]) for key in warning[2])
-            ),
-            *open_sources(sources, lengths, map(op_of, given)),
-        ),
+        warnings=(*still_open, *open_sources(sources, lengths, map(op_of, given))),
     )
 
 
