@@ -50,7 +50,7 @@ def conflict_reason(conflict: Conflict) -> str:
         OVERFULL: f"{names} must hold at least {needed} and can hold {usable}",
         UNDIVIDABLE: f"{names} have room for {needed}, but no division of the ops fits",
         TOO_LARGE: f"{_named(conflict)} requires {needed} on one device, and none that it may use "
-        f"has more than {usable}"
+        f"has more than {usable}{' left' if _is_partly_taken(conflict) else ''}"
         if conflict.usable_bytes
         else f"{names} has no room left for {_named(conflict)} ({needed})",
         CONTRADICTION: f"no device may run {_named(conflict)}",
@@ -85,7 +85,7 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
         UNDIVIDABLE: f"{devices} have room for {needed}, but no division of the ops fits{held}.",
         TOO_LARGE: f"{_named(conflict)} requires {needed} on one device"
         f"{_because(_groups(conflict))}, and {devices} "
-        f"{f'can hold {usable} at most' if conflict.usable_bytes else _no_room(conflict)}"
+        f"{_room(conflict, usable)}"
         f"{pinned and f'; no other is allowed{pinned}'}.",
         CONTRADICTION: f"No device may run {_named(conflict)}: {_joined(_asked(conflict))}.",
     }
@@ -141,10 +141,18 @@ def _asked(conflict: Conflict) -> list[str]:
     return [*pins, *(f"{group} asks for one device" for group in _groups(conflict))]
 
 
-def _no_room(conflict: Conflict) -> str:
-    """Returns what fills a device before any op is placed there."""
-    taken = format_bytes(conflict.other_bytes or 0)
-    return f"can hold nothing more: variables and tables that no op uses take {taken} there"
+def _room(conflict: Conflict, usable: str) -> str:
+    """Returns what the devices can hold, less what is there before any op is placed."""
+    if not conflict.usable_bytes:
+        taken = format_bytes(conflict.other_bytes or 0)
+        return f"can hold nothing more: variables and tables that no op uses take {taken} there"
+    more = " beside variables and tables that no op uses" if _is_partly_taken(conflict) else ""
+    return f"can hold {usable} at most{more}"
+
+
+def _is_partly_taken(conflict: Conflict) -> bool:
+    """Whether a device of :data:`TOO_LARGE` has a limit above what an op may take of it."""
+    return any(row.usable_bytes > (conflict.usable_bytes or 0) for row in conflict.caps)
 
 
 def _size(row: OpsInConflict) -> str:

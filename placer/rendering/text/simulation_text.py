@@ -120,7 +120,7 @@ def _holders(heading: str, moment: Moment, width: int) -> Iterator[RenderableTyp
         count = sum(row.count for row in others)
         rows.append((f"{len(others):,} others", format_bytes(size), f"{count:,}"))
     yield Text(heading, style="bold")
-    yield Rows(("Held by", "Bytes>", "Tensors>"), rows, width=width)
+    yield Rows(("Held by", "In use>", "Allocations>"), rows, width=width)
 
 
 def _refusal(

@@ -159,6 +159,10 @@ def test_a_device_that_is_full_before_any_op_says_of_what() -> None:
     (sentence,) = conflict_sentences(conflict)
     assert "can hold nothing more: variables and tables that no op uses take 9 B there" in sentence
     assert "has no room left for" in conflict_reason(conflict)
+    conflict = explain_conflict(replace(problem, resident_bytes=(7,), transient_bytes=(4,)))
+    (sentence,) = conflict_sentences(conflict)
+    assert "can hold 4 B at most beside variables and tables that no op uses" in sentence
+    assert "none that it may use has more than 4 B left" in conflict_reason(conflict)
 
 
 def test_what_fits_in_sum_but_in_no_division_says_so() -> None:
