@@ -84,7 +84,7 @@ def with_placement(found: Report, workload: Workload, devices: Devices) -> Repor
 
 def _model_facts(extraction: Extraction, costs: Mapping[str, OpCost]) -> ModelFacts:
     model, graph = extraction.model, extraction.graph
-    counts = [_element_count(variable) for variable in graph.variables]
+    counts = [_element_count(variable) for variable in _without_tables(graph)]
     return ModelFacts(
         format=model["format"],
         path=model["path"],
@@ -120,6 +120,10 @@ def _input_facts(graph: OpGraph, item: ProgramInput) -> InputFacts:
     )
 
 
+def _without_tables(graph: OpGraph) -> list[Variable]:
+    return [variable for variable in graph.variables if variable.dtype != "resource"]
+
+
 def _element_count(variable: Variable) -> int | None:
     """Elements of a variable, ``None`` where a dimension is unknown."""
     if variable.shape is None or None in variable.shape:
@@ -131,7 +135,7 @@ def _parameter_bytes(extraction: Extraction, costs: Mapping[str, OpCost]) -> dic
     """Resident bytes of the variables by dtype, largest first, without what follows them."""
     sums: Counter[str] = Counter()
     beside = extraction.stored.following_bytes
-    for variable in extraction.graph.variables:
+    for variable in _without_tables(extraction.graph):
         own = costs[variable.handle].persistent_bytes - beside.get(variable.handle, 0)
         sums[variable.dtype] += own
     return dict(sums.most_common())

@@ -152,7 +152,7 @@ def _room(conflict: Conflict, usable: str) -> str:
 
 def _is_partly_taken(conflict: Conflict) -> bool:
     """Whether a device of :data:`TOO_LARGE` has a limit above what an op may take of it."""
-    return any(row.usable_bytes > (conflict.usable_bytes or 0) for row in conflict.caps)
+    return any((row.usable_bytes or 0) > (conflict.usable_bytes or 0) for row in conflict.caps)
 
 
 def _size(row: OpsInConflict) -> str:

@@ -83,8 +83,11 @@ def _breaks(line: str, width: int) -> list[int]:
     return found
 
 
+_FIGURE = r"[^\s\d]*\d[\d.,]*\s(?:[KMGTP]i)?(?:B|[mµn]?s)\b\S*"
+"""A number with its unit, which no line parts."""
+
 _WORDS, _SCOPES, _JOINTS = map(
-    re.compile, (r"\s*\S+\s*", r"[^/]*/|[^/]+", r"[^_.,:=-]*[_.,:=-]|[^_.,:=-]+")
+    re.compile, (rf"\s*(?:{_FIGURE}|\S+)\s*", r"[^/]*/|[^/]+", r"[^_.,:=-]*[_.,:=-]|[^_.,:=-]+")
 )
 
 

@@ -161,8 +161,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         for kind, size in memory.bytes_at_peak.items()
     )
     largest = [
-        f"{format_bytes(buffer.bytes)} {shorten(buffer.op, width // 3)}"
-        + (f", until {shorten(buffer.until, width // 3)}" if buffer.until else "")
+        f"{format_bytes(buffer.bytes)} {_lifetime(buffer.op, buffer.until, width // 3)}"
         for buffer in memory.largest_at_peak[:_BUFFER_ROWS]
     ]
     scopes = [
@@ -192,6 +191,15 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         ("resident", resident),
         *loading_rows(report.loading, report.model.signature),
     ]
+
+
+def _lifetime(op: str, until: str | None, width: int) -> str:
+    """An op and the last one that reads it, wider where both would read alike."""
+    if not until:
+        return shorten(op, width)
+    if op != until and shorten(op, width) == shorten(until, width):
+        return _lifetime(op, until, width + 10)
+    return f"{shorten(op, width)}, until {shorten(until, width)}"
 
 
 def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
