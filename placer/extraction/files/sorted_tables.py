@@ -55,6 +55,9 @@ def write_table(file: Path, entries: Mapping[bytes, bytes]) -> None:
 def _block(content: bytes, offset: int, size: int, file: Path) -> bytes:
     if content[offset + size]:
         raise ModelError(f"the index of a checkpoint {file} is compressed, which is not supported")
+    (checksum,) = struct.unpack("<I", content[offset + size + 1 : offset + size + 5])
+    if masked_checksum([content[offset : offset + size + 1]]) != checksum:
+        raise ModelError(f"the index of a checkpoint {file} is damaged")
     return content[offset : offset + size]
 
 

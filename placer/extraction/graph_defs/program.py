@@ -94,8 +94,8 @@ class RawProgram(Program):
     """A program before its calls are inlined: its GraphDef has a library.
 
     Tensor and op names are those of ``graph_def``.  ``variable_names`` maps the ``id`` of a live
-    handle to the name of its variable, ``stored_variables`` variable names to the (dtype, shape)
-    that a file declares apart from the graph.  ``captures_constants`` says that calls capture the
+    handle to the name of its variable, ``declared_shapes`` variable names to the shapes that a file
+    declares apart from the graph.  ``captures_constants`` says that calls capture the
     main graph's constants as values, as in SavedModels of TensorFlow 2, ``checks_all_ops`` that
     all ops of the main graph have to be what their definitions say, reached or not.
     """
@@ -103,9 +103,7 @@ class RawProgram(Program):
     captures_constants: bool = False
     checks_all_ops: bool = False
     variable_names: Mapping[int, str] = field(default_factory=dict)
-    stored_variables: Mapping[str, tuple[str, tuple[int | None, ...] | None]] = field(
-        default_factory=dict
-    )
+    declared_shapes: Mapping[str, Shape] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ def _declared(node: Any, raw: RawProgram) -> Variable:
         return Variable(name=name, handle=node.name, dtype="resource", shape=None)
     shape = shape_of(attribute(node.attr, "shape").shape)
     if shape is None or None in shape:
-        shape = raw.stored_variables.get(name, ("", shape))[1]
+        shape = raw.declared_shapes.get(name, shape)
     return Variable(
         name=name,
         handle=node.name,

@@ -63,13 +63,14 @@ class StoredTensor:
 @dataclass(frozen=True, slots=True)
 class CheckpointIndex:
     """The entries of a checkpoint by key, the paths of its files of data, and what is wrong with
-    them (``""``: nothing).  ``is_there`` says whether there is an index, ``has_data`` whether there
-    is any file of data."""
+    them (``""``: nothing).  ``is_there`` says whether there is an index, ``unreadable`` why it
+    cannot be read, ``has_data`` whether there is any file of data."""
 
     entries: Mapping[str, StoredTensor] = field(default_factory=dict)
     shards: tuple[Path, ...] = ()
     damage: str = ""
     is_there: bool = False
+    unreadable: str = ""
     has_data: bool = False
 
     def content(self, key: str) -> bytes | None:
@@ -93,12 +94,13 @@ class CheckpointIndex:
     @property
     def warnings(self) -> tuple[Warning_, ...]:
         """The warnings that a report or a plan has to give."""
-        return ((DAMAGED, self.damage, ()),) if self.damage else ()
+        found = (("damaged_index", self.unreadable), (DAMAGED, self.damage))
+        return tuple((code, message, ()) for code, message in found if message)
 
 
 def read_index(folder: Path) -> CheckpointIndex:
-    """The index of the SavedModel in ``folder``; an empty one where it has none or that cannot be
-    read."""
+    """The index of the SavedModel in ``folder``; one without entries where it has none or that
+    cannot be read."""
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import tensor_bundle_pb2
 
@@ -117,8 +119,12 @@ def read_index(folder: Path) -> CheckpointIndex:
         count = max(header.num_shards, 1)
         if any(not 0 <= entry.shard < count for entry in entries.values()):
             raise ModelError(f"{file} names a file of data beyond its {count}")
-    except (ModelError, DecodeError, KeyError, ValueError, IndexError):
-        return CheckpointIndex(is_there=True)  # the reader of shapes says so
+    except (ModelError, DecodeError, KeyError, ValueError, IndexError) as error:
+        unreadable = (
+            f"{file.name} cannot be read ({error}), so the shapes of variables come from the graph "
+            "alone and the model will not load its weights"
+        )
+        return CheckpointIndex(is_there=True, unreadable=unreadable)
     shards = tuple(
         prefix.with_name(f"{prefix.name}.data-{number:05d}-of-{count:05d}")
         for number in range(count)

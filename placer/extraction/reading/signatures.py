@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cost_models.op_info import Shape
 from placer.errors import ModelError, UsageError
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.program import (
@@ -30,7 +31,6 @@ from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 
 DEFAULT_TAG_SET = "serve"
 DEFAULT_SIGNATURE = "serving_default"
-_Entry = tuple[str, tuple[int | None, ...] | None]
 
 
 def has_graphs(saved_model: Any) -> bool:
@@ -69,7 +69,6 @@ def read_meta_graph(meta_graph: Any, path: Path, choice: ProgramChoice) -> RawPr
         found = dict(_tensors(definition.outputs))
     ops = {node.name: node for node in meta_graph.graph_def.node}
     wanted, targets = choose_outputs(found, outputs, ops)
-    variables, warnings = stored_variables(meta_graph, path)
     index = read_index(path) if path.is_dir() else CheckpointIndex()
     return RawProgram(
         graph_def=meta_graph.graph_def,
@@ -83,8 +82,8 @@ def read_meta_graph(meta_graph: Any, path: Path, choice: ProgramChoice) -> RawPr
         chosen_outputs=tuple(outputs or ()),
         captures_constants=len(meta_graph.object_graph_def.nodes) > 0,
         stripped_ops=tuple(meta_graph.meta_info_def.stripped_op_list.op),
-        stored_variables=variables,
-        warnings=(*warnings, *index.warnings, *_absent_weights(meta_graph, path, index)),
+        declared_shapes=declared_shapes(meta_graph, index),
+        warnings=(*index.warnings, *_absent_weights(meta_graph, path, index)),
         find_stored=partial(_find_stored, meta_graph=meta_graph, path=path, index=index)
         if path.is_dir()
         else None,
@@ -109,9 +108,8 @@ def _find_stored(
 def _absent_weights(meta_graph: Any, path: Path, index: CheckpointIndex) -> Iterator[Warning_]:
     """One line about variables whose values are not there."""
     kinds = (item.WhichOneof("kind") for item in meta_graph.object_graph_def.nodes)
-    unreadable = index.is_there and not index.shards
     holds = "variable" in kinds or any(node.op in VARIABLES for node in meta_graph.graph_def.node)
-    if not path.is_dir() or index.has_data or unreadable or not holds:
+    if not path.is_dir() or index.has_data or index.unreadable or not holds:
         return
     what = "only the index of its weights" if index.is_there else "no weights (no variables folder)"
     message = f"the model comes with {what}: it is placed as it is, and no loader can run it"
@@ -255,43 +253,15 @@ def _part(whole: str, last: str, info: TensorInfo) -> CompositePart | None:
     return composite_part(whole, int(last), info.composite_tensor.type_spec)
 
 
-def stored_variables(
-    meta_graph: Any, folder: Path
-) -> tuple[dict[str, _Entry], tuple[Warning_, ...]]:
-    """(dtype, shape) by variable name, from the object graph and from ``variables.index``.
-
-    Only the index is opened; the weights stay unread, and may be absent.  A damaged index is a
-    warning (code, message, ops).
-    """
-    found: dict[str, _Entry] = {}
-    warnings: tuple[Warning_, ...] = ()
+def declared_shapes(meta_graph: Any, index: CheckpointIndex) -> dict[str, Shape]:
+    """Shapes by variable name, from the object graph and from the index of the checkpoint; none
+    for names that two variables of other shapes have."""
+    found: dict[str, Shape] = {}
     repeated = set()
     for node in meta_graph.object_graph_def.nodes:
         if node.WhichOneof("kind") == "variable":
-            name = node.variable.name
-            entry = dtype_name(node.variable.dtype), shape_of(node.variable.shape)
-            if found.setdefault(name, entry) != entry:
+            name, shape = node.variable.name, shape_of(node.variable.shape)
+            if found.setdefault(name, shape) != shape:
                 repeated.add(name)
-    prefix = folder / "variables" / "variables"
-    if prefix.with_suffix(".index").exists():
-        try:
-            found.update(_checkpoint_entries(prefix))
-        except ModelError as error:
-            warnings = (("damaged_index", str(error), ()),)
-    return {name: entry for name, entry in found.items() if name not in repeated}, warnings
-
-
-def _checkpoint_entries(prefix: Path) -> Iterator[tuple[str, _Entry]]:
-    from tensorflow.python.framework import errors
-    from tensorflow.python.training import py_checkpoint_reader
-
-    try:
-        reader = py_checkpoint_reader.NewCheckpointReader(str(prefix))
-    except (errors.OpError, ValueError, IndexError, NotImplementedError, RuntimeError) as error:
-        raise ModelError(
-            f"{prefix.name}.index cannot be read, so the shapes of variables come from the graph "
-            f"alone and the model will not load its weights: {' '.join(str(error).split())[:200]}"
-        ) from error
-    dtypes = reader.get_variable_to_dtype_map()
-    for name, shape in reader.get_variable_to_shape_map().items():
-        yield name, (str(dtypes[name].name), tuple(shape))
+    found.update({key: entry.shape for key, entry in index.entries.items()})
+    return {name: shape for name, shape in found.items() if name not in repeated}
