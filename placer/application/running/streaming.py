@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from cost_models.byte_sizes import bytes_with_unit
 from placer.application.placing.function_graphs import build_function
-from placer.application.running.checkpoints import OBJECT_GRAPH, VALUE, stored_value
+from placer.application.running.checkpoints import stored_value
 from placer.application.running.program_checks import session_start
 from placer.application.running.unsafe_ops import require_harmless
 from placer.application.running.weight_stages import StageCutter, WeightStage
@@ -25,6 +24,8 @@ from placer.extraction.files.model_paths import require_own_files
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import Tensor
+from placer.extraction.reading.checkpoint_index import PREFIX, read_index
+from placer.extraction.reading.loaded_variables import checkpoint_keys
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.saved_functions import captured_tensors
 from placer.extraction.reading.signatures import choose_meta_graph
@@ -125,18 +126,20 @@ class StoredWeights:
     """
 
     def __init__(self, path: Path, program: FlatProgram) -> None:
-        self.prefix = str(path / "variables" / "variables")
-        try:
-            reader = tf.train.load_checkpoint(self.prefix)
-        except (ValueError, tf.errors.OpError) as error:
-            raise ModelError(f"the weights of {str(path)!r} cannot be read: {error}") from error
-        self.dtypes = reader.get_variable_to_dtype_map()
+        index = read_index(path)
+        if not index.has_data or index.damage:
+            raise ModelError(
+                f"the weights of {str(path)!r} cannot be read: "
+                f"{index.unreadable or index.damage or 'they are not there'}"
+            )
+        self.prefix, self.entries = str(path / PREFIX), index.entries
         names = {variable.handle: variable.name for variable in program.variables}
-        if OBJECT_GRAPH in self.dtypes:
-            self.keys = _bound_keys(path, program, reader.get_tensor(OBJECT_GRAPH))
-        else:
-            self.keys = names
-        missing = [names[h] for h in names if self.keys.get(h) not in self.dtypes]
+        self.keys, numbered = names, checkpoint_keys(index)
+        if numbered is not None:
+            meta_graph = choose_meta_graph(read_source(path), path, ",".join(program.tags))
+            captured = captured_tensors(meta_graph)
+            self.keys = {op_of(t): numbered[n] for n, t in captured if n in numbered}
+        missing = [names[h] for h in names if self.keys.get(h) not in self.entries]
         if missing:
             raise ModelError(
                 f"{str(path)!r} has no value for {len(missing)} of {len(names)} variables, the "
@@ -146,21 +149,4 @@ class StoredWeights:
     def read(self, handle: str) -> Any:
         """The value of a variable, as a tensor on the host."""
         key = self.keys[handle]
-        return stored_value(self.prefix, key, self.dtypes[key])
-
-
-def _bound_keys(path: Path, program: FlatProgram, content: bytes) -> dict[str, str]:
-    """The checkpoint key of every handle that a call of the main graph is given.
-
-    The objects of a SavedModel have the same numbers in its graph and in its checkpoint.
-    """
-    objects = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content).nodes
-    keys = {
-        number: attribute.checkpoint_key
-        for number, node in enumerate(objects)
-        for attribute in node.attributes
-        if attribute.name == VALUE
-    }
-    meta_graph = choose_meta_graph(read_source(path), path, ",".join(program.tags))
-    captured = captured_tensors(meta_graph)
-    return {op_of(tensor): keys[number] for number, tensor in captured if number in keys}
+        return stored_value(self.prefix, key, self.entries[key].dtype)
