@@ -6,16 +6,16 @@ the first (``tensorflow/python/checkpoint/restore.py``).  Here the host holds on
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from placer.errors import ModelError, UsageError, some
-
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-VALUE = "VARIABLE_VALUE"
+from placer.extraction.reading.checkpoint_index import OBJECT_GRAPH
+from placer.extraction.reading.loaded_variables import VALUE
 
 Variables = dict[str, Any]
 """Variables of TensorFlow or Keras, by key or path."""
@@ -103,27 +103,16 @@ def _checked(key: str, variable: Any, shape: list[int], dtype: Any) -> tuple[Any
 
 
 def _match_objects(target: Any, reader: Any) -> tuple[Variables, list[str]]:
-    """(variables by key, keys of values that no object of ``target`` has).
-
-    The object graph in the file and that of ``target`` are walked side by side, edge by name, as
-    TensorFlow does.
-    """
+    """(variables by key, keys of values that no object of ``target`` has)."""
     content = reader.get_tensor(OBJECT_GRAPH)
     nodes = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content).nodes
-    found: Variables = {}
-    reached = {0: target}
-    queue = [0]
-    while queue:
-        number = queue.pop(0)
-        here = reached[number]
-        for attribute in nodes[number].attributes:
-            if attribute.name == VALUE and _is_variable(here):
-                found[attribute.checkpoint_key] = here
-        children = here._trackable_children()
-        for child in nodes[number].children:
-            if child.node_id not in reached and child.local_name in children:
-                reached[child.node_id] = children[child.local_name]
-                queue.append(child.node_id)
+    objects = matched_objects(target, nodes)
+    found = {
+        attribute.checkpoint_key: objects[number]
+        for number, node in enumerate(nodes)
+        for attribute in node.attributes
+        if attribute.name == VALUE and _is_variable(objects.get(number))
+    }
     extra = [
         attribute.checkpoint_key
         for node in nodes
@@ -131,6 +120,26 @@ def _match_objects(target: Any, reader: Any) -> tuple[Variables, list[str]]:
         if attribute.name == VALUE and attribute.checkpoint_key not in found
     ]
     return found, sorted(key for key in extra if not key.startswith("save_counter"))
+
+
+def matched_objects(target: Any, nodes: Sequence[Any]) -> dict[int, Any]:
+    """The object of ``target`` for every one that a checkpoint's object graph leads to, by number:
+    both are walked side by side, edge by name, as TensorFlow does."""
+    found, pending = {0: target}, deque([0])
+    while pending:
+        number = pending.popleft()
+        children = found[number]._trackable_children()
+        for child in nodes[number].children:
+            if child.node_id not in found and child.local_name in children:
+                found[child.node_id] = children[child.local_name]
+                pending.append(child.node_id)
+    for number, optimizer in list(found.items()):
+        for slot in nodes[number].slot_variables:
+            variable = found.get(slot.original_variable_node_id)
+            slots = getattr(optimizer, "get_slot", None)
+            if variable is not None and slots is not None:
+                found.setdefault(slot.slot_variable_node_id, slots(variable, slot.slot_name))
+    return found
 
 
 def _all_variables(target: Any) -> Variables:

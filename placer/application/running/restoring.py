@@ -7,8 +7,7 @@ has too; those of TensorFlow 1 through the ops that its restore op waits for.
 """
 
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,15 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.eager import wrap_function
 from tensorflow.python.eager.polymorphic_function.saved_model_utils import TrackableConstant
 
-from placer.application.running.checkpoints import OBJECT_GRAPH, VALUE, Progress
+from placer.application.running.checkpoints import Progress, matched_objects, stored_value
 from placer.errors import ModelError
-from placer.extraction.reading.checkpoint_index import PREFIX, CheckpointIndex, read_index
-from placer.extraction.reading.loaded_variables import RESTORES, string_values
+from placer.extraction.reading.checkpoint_index import (
+    OBJECT_GRAPH,
+    PREFIX,
+    CheckpointIndex,
+    read_index,
+)
+from placer.extraction.reading.loaded_variables import RESTORES, VALUE, string_values
 from placer.extraction.splitting.split_checkpoints import write_partial_checkpoint
 from placer.graph.op_types import ASSIGNS, TABLE_INITIALISERS
 
@@ -40,17 +44,17 @@ def load_one_by_one(
     :class:`ModelError` for a checkpoint that is damaged or not there.
     """
     index = read_index(folder)
-    if index.damage:
-        raise ModelError(f"{str(folder)!r}: {index.damage}")
+    if damage := index.unreadable or index.damage:
+        raise ModelError(f"{str(folder)!r}: {damage}")
     options = tf.saved_model.LoadOptions(
         experimental_variable_policy=_POLICY, experimental_skip_checkpoint=True
     )
     chosen = _chosen(saved_model, tags)
     with _lifted_where_placed(), _constants_where_placed(chosen):
         loaded = tf.saved_model.load(str(folder), tags=tags, options=options)
-    if not index.entries:
+    if not index.has_data:
         if getattr(loaded, "variables", None):
-            raise ModelError(f"{str(folder)!r} has no weights: its variables folder is not there")
+            raise ModelError(f"{str(folder)!r} has no weights: its variables are not there")
         return loaded
     told = _Told(index, progress or (lambda *_: None))
     prefix = str(folder / PREFIX)
@@ -90,19 +94,11 @@ class _Told:
         self.show(self.total, self.total, "")
 
 
-def _read(prefix: str, keys: Sequence[Any], spans: Sequence[Any], dtypes: Sequence[Any]) -> Any:
-    """The values under ``keys``, on the host."""
-    with tf.device("CPU:0"):
-        return tf.raw_ops.RestoreV2(
-            prefix=prefix, tensor_names=keys, shape_and_slices=spans, dtypes=dtypes
-        )
-
-
 def _restore_objects(loaded: Any, prefix: str, index: CheckpointIndex, told: _Told) -> None:
     """Restores variables one by one, and what other objects keep as TensorFlow does."""
-    content = tf.train.load_checkpoint(prefix).get_tensor(OBJECT_GRAPH)
+    content = index.text(OBJECT_GRAPH) or b""
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content)
-    objects = _matched_objects(loaded, graph.nodes)
+    objects = matched_objects(loaded, graph.nodes)
     left = set(index.entries) - {OBJECT_GRAPH}
     for number, node in enumerate(graph.nodes):
         (key, *more) = [item.checkpoint_key for item in node.attributes] or [""]
@@ -110,7 +106,7 @@ def _restore_objects(loaded: Any, prefix: str, index: CheckpointIndex, told: _To
         is_plain = key and not more and node.attributes[0].name == VALUE
         if is_plain and isinstance(variable, tf.Variable):
             told.next([key])
-            variable.assign(_read(prefix, [key], [""], [variable.dtype])[0])
+            variable.assign(stored_value(prefix, key, variable.dtype))
             node.ClearField("attributes")
             left.discard(key)
     if not left or not any(node.attributes for node in graph.nodes):
@@ -120,25 +116,6 @@ def _restore_objects(loaded: Any, prefix: str, index: CheckpointIndex, told: _To
         told.next(sorted(left))
         write_partial_checkpoint(Path(prefix), rest, left, graph.SerializeToString())
         tf.train.Checkpoint(loaded).read(str(rest / PREFIX.name)).expect_partial()
-
-
-def _matched_objects(loaded: Any, nodes: Sequence[Any]) -> Mapping[int, Any]:
-    """The loaded object for every one that the checkpoint's graph leads to, by number."""
-    found, pending = {0: loaded}, deque([0])
-    while pending:
-        number = pending.popleft()
-        children = found[number]._trackable_children()
-        for child in nodes[number].children:
-            if child.node_id not in found and child.local_name in children:
-                found[child.node_id] = children[child.local_name]
-                pending.append(child.node_id)
-    for number, optimizer in list(found.items()):
-        for slot in nodes[number].slot_variables:
-            variable = found.get(slot.original_variable_node_id)
-            slots = getattr(optimizer, "get_slot", None)
-            if variable is not None and slots is not None:
-                found.setdefault(slot.slot_variable_node_id, slots(variable, slot.slot_name))
-    return found
 
 
 def _restore_graph(loaded: Any, meta_graph: Any, prefix: str, told: _Told) -> None:
@@ -159,7 +136,14 @@ def _restore_graph(loaded: Any, meta_graph: Any, prefix: str, told: _Told) -> No
             spans.append(slices[tensor.value_index] if len(slices) == len(names) else b"")
         told.next([key.decode() for key in keys])
         assign = loaded.prune(feeds=outputs, fetches=[op])
-        assign(*_read(prefix, keys, spans, [tensor.dtype for tensor in outputs]))
+        with tf.device("CPU:0"):
+            values = tf.raw_ops.RestoreV2(
+                prefix=prefix,
+                tensor_names=keys,
+                shape_and_slices=spans,
+                dtypes=[tensor.dtype for tensor in outputs],
+            )
+        assign(*values)
 
 
 def _waited_for(restore: Any) -> Iterator[Any]:
