@@ -37,11 +37,12 @@ def write_partial_checkpoint(
     objects: bytes | None,
     bring: Callable[[Path, Path], None] | None = None,
     alike: Mapping[str, str] | None = None,
+    parts: Mapping[bytes, bytes] | None = None,
 ) -> None:
     """Writes a checkpoint of those tensors of ``prefix`` that ``keys`` name into the new
     ``folder``, with another object graph (``None``: with none); its files of data are symbolic
     links, or what ``bring`` makes of them.  ``alike`` are further keys, each with the key whose
-    bytes it stands for, too."""
+    bytes it stands for, too, ``parts`` further entries."""
     from tensorflow.core.protobuf import tensor_bundle_pb2
 
     entries = dict(read_table(prefix.with_name(f"{prefix.name}.index")))
@@ -53,6 +54,7 @@ def write_partial_checkpoint(
     names = {key.encode() for key in keys}
     kept = {key: value for key, value in entries.items() if key in names or key[:1] == SLICE}
     kept |= {new.encode(): entries[old.encode()] for new, old in (alike or {}).items()}
+    kept |= parts or {}
     folder.mkdir()
     if objects is not None:
         old = tensor_bundle_pb2.BundleEntryProto.FromString(entries[OBJECT_GRAPH])
@@ -126,6 +128,7 @@ def _split_checkpoint(prefix: Path, folder: Path, keys: Mapping[str, Table]) -> 
         prefix.with_name(f"{prefix.name}.data-{number:05d}-of-{header.num_shards:05d}")
         for number in range(header.num_shards)
     ]
+    parts = {}
     for key, table in keys.items():
         whole = _whole(tensor_bundle_pb2, entries, key, table, prefix)
         size = whole.size // table.shape[0]
@@ -136,21 +139,14 @@ def _split_checkpoint(prefix: Path, folder: Path, keys: Mapping[str, Table]) -> 
             entry.offset, entry.size = whole.offset + first * size, shape[0] * size
             chunks = _chunks(shards[whole.shard_id], entry.offset, entry.size)
             entry.crc32c = masked_checksum(chunks)
-            entries[part.encode()] = entry.SerializeToString()
-    folder.mkdir()
+            parts[part.encode()] = entry.SerializeToString()
+    objects = None
     if OBJECT_GRAPH in entries:
-        old = tensor_bundle_pb2.BundleEntryProto.FromString(entries[OBJECT_GRAPH])
+        old = tensor_bundle_pb2.BundleEntryProto.FromString(entries.pop(OBJECT_GRAPH))
         content = b"".join(_chunks(shards[old.shard_id], old.offset, old.size))
         objects = _split_objects(_string(content), keys)
-        header.num_shards += 1
-        own = folder / f"{prefix.name}.data-{len(shards):05d}-of-{header.num_shards:05d}"
-        entry = _write_string(own, objects, len(shards), old)
-        entries[OBJECT_GRAPH] = entry.SerializeToString()
-        entries[HEADER] = header.SerializeToString()
-    for number, shard in enumerate(shards):
-        link = folder / f"{prefix.name}.data-{number:05d}-of-{header.num_shards:05d}"
-        link.symlink_to(shard.resolve())
-    write_table(folder / f"{prefix.name}.index", entries)
+    kept = [key.decode() for key in entries if key[:1] not in (HEADER, SLICE)]
+    write_partial_checkpoint(prefix, folder, kept, objects, parts=parts)
 
 
 def _whole(messages: Any, entries: Mapping[bytes, bytes], key: str, table: Table, at: Path) -> Any:
