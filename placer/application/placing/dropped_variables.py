@@ -22,14 +22,14 @@ from placer.extraction.reading.checkpoint_index import (
     read_index,
 )
 from placer.extraction.reading.loaded_variables import (
-    RESTORES,
     checkpoint_keys,
     leading_to,
     restored_handles,
+    restorer_of,
     tracked_variables,
 )
 from placer.extraction.splitting.split_checkpoints import shared_keys, write_partial_checkpoint
-from placer.graph.op_types import ASSIGNS, VARIABLES
+from placer.graph.op_types import ASSIGNS, RESTORES, VARIABLES
 from placer.graph.tensor_names import data_inputs, op_of, source_of
 
 _SAVES = ("SaveV2",)
@@ -198,23 +198,8 @@ def _assignments(nodes: Any, by_name: Mapping[str, Any], gone: Collection[str]) 
         for node in nodes
         if node.op in ASSIGNS
         and op_of(node.input[0]) in gone
-        and _restorer_of(node.input[1], by_name) is not None
+        and restorer_of(node.input[1], by_name) is not None
     }
-
-
-def _restorer_of(text: str, by_name: Mapping[str, Any]) -> tuple[Any, int] | None:
-    """The op that reads a tensor out of a checkpoint, and which of its outputs it is."""
-    for _ in range(len(by_name)):
-        node = by_name.get(op_of(text))
-        if node is None:
-            return None
-        if node.op in RESTORES:
-            return node, int(text.rpartition(":")[2]) if ":" in text else 0
-        read = data_inputs(node.input)
-        if not read:
-            return None
-        text = read[0]
-    return None
 
 
 def _unread_values(nodes: Any, by_name: Mapping[str, Any], removed: Collection[str]) -> set[str]:
@@ -227,7 +212,7 @@ def _unread_values(nodes: Any, by_name: Mapping[str, Any], removed: Collection[s
         for name in read[True] - read[False]
         if name in by_name
         and by_name[name].op == "Identity"
-        and _restorer_of(by_name[name].input[0], by_name) is not None
+        and restorer_of(by_name[name].input[0], by_name) is not None
     }
 
 
@@ -280,7 +265,7 @@ def _cut_restorer(
                 readers.setdefault(number, []).append((reader, slot))
     for reader in nodes:
         handle = op_of(reader.input[0]) if reader.op in ASSIGNS else ""
-        found = _restorer_of(reader.input[1], by_name) if handle in renamed else None
+        found = restorer_of(reader.input[1], by_name) if handle in renamed else None
         if found is not None and found[0].name == node.name:
             _constants(node, by_name)[0][found[1]] = renamed[handle].encode()
     kept = sorted(readers)

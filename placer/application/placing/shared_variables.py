@@ -15,8 +15,8 @@ from placer.extraction.graph_defs.flat_nodes import hinted_ops
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.state import resource_key
 from placer.extraction.reading.companions import other_signatures, touched_by, touched_in_main
-from placer.extraction.reading.loaded_variables import RESTORES, objects_in_use
-from placer.graph.op_types import CALLS, CONTROL_FLOW, TABLES, VARIABLES
+from placer.extraction.reading.loaded_variables import objects_in_use
+from placer.graph.op_types import CALLS, CONTROL_FLOW, RESTORES, TABLES, VARIABLES
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import op_of
 

@@ -25,9 +25,9 @@ from placer.extraction.reading.checkpoint_index import (
     CheckpointIndex,
     read_index,
 )
-from placer.extraction.reading.loaded_variables import RESTORES, VALUE, string_values
+from placer.extraction.reading.loaded_variables import VALUE, string_values
 from placer.extraction.splitting.split_checkpoints import write_partial_checkpoint
-from placer.graph.op_types import ASSIGNS, TABLE_INITIALISERS
+from placer.graph.op_types import ASSIGNS, RESTORES, TABLE_INITIALISERS
 
 _POLICY = "save_variable_devices"
 

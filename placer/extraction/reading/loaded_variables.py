@@ -29,7 +29,7 @@ from placer.extraction.reading.companions import other_signatures, touched_by, t
 from placer.extraction.reading.saved_functions import captured_tensors
 from placer.extraction.reading.table_contents import find_tables
 from placer.graph.name_scopes import free_name
-from placer.graph.op_types import ASSIGNS, REF_VARIABLES, VARIABLES
+from placer.graph.op_types import ASSIGNS, REF_VARIABLES, RESTORES, VARIABLES
 from placer.graph.stored_variables import StoredVariable, StoredVariables
 from placer.graph.tensor_names import data_inputs, op_of, source_of
 
@@ -37,9 +37,6 @@ VALUE = "VARIABLE_VALUE"
 _SUFFIX = f"/.ATTRIBUTES/{VALUE}"
 _HOST_ONLY = frozenset({"int32", "string", "variant"})
 """Dtypes whose values TensorFlow keeps in host memory, on whatever device a variable is."""
-
-RESTORES = ("RestoreV2", "Restore")
-"""Op types that read tensors out of a checkpoint."""
 
 
 def find_stored(
@@ -132,17 +129,25 @@ def _in_function(call: Any, function: Any) -> Iterator[tuple[str, str]]:
 def _restored_key(node: Any, nodes: Mapping[str, Any]) -> str | None:
     """The key whose value ``node`` assigns; ``None`` if it is not restored."""
     read = data_inputs(node.input)
-    text, steps = (read[1] if len(read) > 1 else ""), len(nodes)
-    while text and steps:
-        source, steps = nodes.get(op_of(text)), steps - 1
-        if source is None:
+    found = restorer_of(read[1], nodes) if len(read) > 1 else None
+    names = [] if found is None else data_inputs(found[0].input)[1:2]
+    keys = string_values(nodes.get(op_of(names[0]))) if names else ()
+    number = found[1] if found is not None else 0
+    return keys[number].decode(errors="replace") if number < len(keys) else None
+
+
+def restorer_of(text: str, by_name: Mapping[str, Any]) -> tuple[Any, int] | None:
+    """The op that reads a tensor out of a checkpoint, and which of its outputs it is."""
+    for _ in range(len(by_name)):
+        node = by_name.get(op_of(text))
+        if node is None:
             return None
-        inputs = data_inputs(source.input)
-        if source.op in RESTORES and len(inputs) > 1:
-            number = int(text.rpartition(":")[2]) if ":" in text else 0
-            keys = string_values(nodes.get(op_of(inputs[1])))
-            return keys[number].decode(errors="replace") if number < len(keys) else None
-        text = inputs[0] if inputs else ""
+        if node.op in RESTORES:
+            return node, int(text.rpartition(":")[2]) if ":" in text else 0
+        read = data_inputs(node.input)
+        if not read:
+            return None
+        text = read[0]
     return None
 
 
