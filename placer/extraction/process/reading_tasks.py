@@ -53,8 +53,6 @@ def prepare() -> None:
 
 def export_keras(request: KerasRequest, _: Tell) -> None:
     """Writes a Keras file as a SavedModel."""
-    from placer.extraction.process.reading_tasks import export_keras_file, require_safe
-
     if not request.allow_code:
         require_safe(request.path)
     importlib.import_module("tensorflow")

@@ -8,9 +8,14 @@ from placer.extraction.graph_defs.program import ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import dtype_name, live_graph_def
 from placer.extraction.input_formats import unreadable
 from placer.extraction.reading.composite_inputs import label_by_specs
+from placer.extraction.reading.keras_two import base_model
 from placer.extraction.reading.saved_functions import output_keys
 from placer.extraction.reading.signatures import choose_outputs
-from placer.extraction.reading.training_steps import keras_variables, without_cudnn
+from placer.extraction.reading.training_steps import (
+    keras_spec,
+    keras_variables,
+    without_cudnn,
+)
 from placer.graph.name_scopes import free_name
 from placer.graph.tensor_names import op_of, renamed
 
@@ -66,10 +71,7 @@ def concrete_function(source: Any) -> Any:
 
 def is_keras_model(source: Any) -> bool:
     """Whether ``source`` is a model of Keras 2 or 3 (which is not imported to find out)."""
-    return any(
-        kind.__name__ == "Model" and "keras" in kind.__module__.split(".")[0]
-        for kind in type(source).__mro__
-    )
+    return base_model(source) is not None
 
 
 def read_keras_model(model: Any, outputs: Sequence[str] | None) -> RawProgram:
@@ -100,7 +102,9 @@ def trace_keras_model(model: Any) -> Any:
             f"the inputs of the Keras model {model.name!r} are unknown: call it once, or pass "
             "tf.function(model).get_concrete_function(...)"
         )
-    specs = tf.nest.map_structure(_keras_spec, _keras_inputs(model))
+    specs = tf.nest.map_structure(
+        lambda tensor: keras_spec(tensor, tensor.shape, _input_name(tensor)), _keras_inputs(model)
+    )
 
     def run(values: Any) -> Any:
         return model(values, training=False)
@@ -123,18 +127,6 @@ def _of_keras(model: Any, name: str) -> Any:
         return getattr(model, name, None)
     except ValueError:  # Keras 3.5, and a Sequential that was not built
         return None
-
-
-def _keras_spec(tensor: Any) -> Any:
-    """The spec of a Keras input, which may be ragged or sparse."""
-    import tensorflow as tf
-
-    if getattr(tensor, "sparse", False):
-        return tf.SparseTensorSpec(tensor.shape, tensor.dtype)
-    if getattr(tensor, "ragged", False):
-        rank = getattr(tensor, "ragged_rank", None) or 1
-        return tf.RaggedTensorSpec(tensor.shape, tensor.dtype, ragged_rank=rank)
-    return tf.TensorSpec(tensor.shape, tensor.dtype, name=_input_name(tensor))
 
 
 def _input_name(tensor: Any) -> str | None:

@@ -17,9 +17,9 @@ from placer.extraction.graph_defs.program import (
 from placer.extraction.graph_defs.protobufs import NodeDef, TensorInfo, dtype_name, shape_of
 from placer.extraction.graph_defs.tensorflow_core import import_core
 from placer.extraction.reading.checkpoint_index import ABSENT, CheckpointIndex, read_index
+from placer.extraction.reading.companions import other_signatures
 from placer.extraction.reading.composite_inputs import composite_part, label_saved_inputs
 from placer.extraction.reading.saved_functions import (
-    INITIALISER_SIGNATURE,
     export_function,
     listed_functions,
     saved_functions,
@@ -138,17 +138,12 @@ def choose_meta_graph(saved_model: Any, path: Path, tag_set: str | None) -> Any:
 def default_signature(meta_graph: Any) -> str:
     """Returns the signature that runs where none is named: ``serving_default``, else the only
     signature there is, else the only function."""
-    signatures = _signatures(meta_graph)
+    signatures = other_signatures(meta_graph, "")
     if DEFAULT_SIGNATURE in signatures or len(signatures) > 1:
         return DEFAULT_SIGNATURE
     functions = [] if signatures else list(saved_functions(meta_graph))
     lone = [*signatures, *functions]
     return lone[0] if len(lone) == 1 else DEFAULT_SIGNATURE
-
-
-def _signatures(meta_graph: Any) -> list[str]:
-    """The signatures that can be run by name."""
-    return sorted(key for key in meta_graph.signature_def if key != INITIALISER_SIGNATURE)
 
 
 def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
@@ -159,7 +154,7 @@ def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
     """
     if name in meta_graph.signature_def or export_function(meta_graph, name):
         return meta_graph.signature_def[name]
-    present = _signatures(meta_graph)
+    present = other_signatures(meta_graph, "")
     functions = listed_functions(meta_graph)
     known = f"; its functions are {functions}" if functions else ""
     if present:

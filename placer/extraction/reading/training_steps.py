@@ -148,7 +148,7 @@ def model_specs(model: Any) -> Any:
             ) from error
         keyed = isinstance(outputs, Mapping)
         names = sorted(outputs) if keyed else [str(n) for n, _ in enumerate(_flat(outputs))]
-    fed = tf.nest.map_structure(_keras_spec, inputs)
+    fed = tf.nest.map_structure(lambda each: keras_spec(each, [None, *each.shape[1:]]), inputs)
     if not is_compiled(model):
         return (fed,)
     if model.loss is None:
@@ -206,16 +206,15 @@ def as_tensors(data: Any) -> Any:
     return tf.nest.map_structure(tensor, data)
 
 
-def _keras_spec(tensor: Any) -> Any:
-    """The spec of a symbolic input of Keras, its leading dimension open."""
+def keras_spec(tensor: Any, shape: Any, name: str | None = None) -> Any:
+    """The spec of a symbolic input of Keras, dense, sparse or ragged, with a ``shape``."""
     import tensorflow as tf
 
-    shape = [None, *tensor.shape[1:]]
     if getattr(tensor, "sparse", False):
         return tf.SparseTensorSpec(shape, tensor.dtype)
     if getattr(tensor, "ragged", False):
         return tf.RaggedTensorSpec(shape, tensor.dtype, getattr(tensor, "ragged_rank", None) or 1)
-    return tf.TensorSpec(shape, tensor.dtype)
+    return tf.TensorSpec(shape, tensor.dtype, name)
 
 
 def _losses_by_output(loss: Any, names: Sequence[str]) -> dict[str, Any]:
