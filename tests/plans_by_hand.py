@@ -168,7 +168,7 @@ def small_report(**changes: Any) -> Report:
             fingerprint="f00d",
             op_count=4,
             file_op_count=100,
-            op_type_count=4,
+            op_type_count=2,
             function_count=0,
             inputs=(
                 InputFacts(key="x", dtype="float32", declared_shape=(None, 8), bound_shape=(32, 8)),

@@ -69,8 +69,8 @@ _TABLE = """
 --colocate-gradients  Put every gradient op on the device of its forward op
 --keep-colocation     Follow the colocation hints (_class) of the graph, which TensorFlow does not
                       need
---split-tables NAME=4,...  Split variables by rows into so many parts, each on a device of its own;
-                      auto: those that no accelerator can hold [default: never]
+--split-tables NAME=4,...  Split variables by rows into so many parts, which may be on different
+                      devices; auto: those that no accelerator can hold [default: never]
 --seed N              Seed of the search [default: 0]
 --order {free,fit,memory}  Add control dependencies to reduce peak memory: never (free), only if
                       needed to fit (fit), or as far as possible (memory) [default: free]

@@ -185,11 +185,12 @@ def _spilled_bytes(
         costs[op].persistent_bytes
         for ops, able in accelerators_by_law(formulation.workload.cluster, constraints)
         for op in (ops if able and device.name not in able else ())
-        if placement[op] == device.name and not _is_host_constant(formulation.graph.ops[op].info)
+        if placement[op] == device.name and not is_host_constant(formulation.graph.ops[op].info)
     )
 
 
-def _is_host_constant(info: OpInfo) -> bool:
+def is_host_constant(info: OpInfo) -> bool:
+    """Whether an op is a constant that stays in host memory on a GPU, too."""
     kernel = gpu_kernel(info) if info.op == "Const" else None
     return kernel is not None and 0 in kernel.host_outputs
 

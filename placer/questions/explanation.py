@@ -13,6 +13,7 @@ from placer.graph.tensor_names import op_of
 from placer.pipeline.followed_hints import hints_apart
 from placer.pipeline.formulation import constraints_of
 from placer.pipeline.predicted_placement import predict_placement
+from placer.pipeline.solved_plan import is_host_constant
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.results import Summarised
@@ -25,6 +26,7 @@ from placer.questions.saved_plans import reopen
 CHOSEN = "chosen"
 SPILLED = "spilled"
 COLOCATED = "colocated"
+HOST_CONSTANT = "host_constant"
 
 _ON_CPU = "there it saves transfers, and costs least of all placements that were found"
 
@@ -80,8 +82,8 @@ class OpExplanation(Summarised):
 class PlanExplanation(Summarised):
     """The reasons for a placement: by device, how many ops are there for which reason (the codes of
     :class:`OpExplanation`), and the bytes that are resident for it (``unused``: loaded all the
-    same); for the largest transfers why their two ends are apart, as (row, producer's code, codes
-    of the ops that read it there)."""
+    same; ``host_constant``: in host memory wherever the op is); for the largest transfers why their
+    two ends are apart, as (row, producer's code, codes of the ops that read it there)."""
 
     plan: Plan = field(metadata={"in_file": False}, repr=False)
     ops: Mapping[str, Mapping[str, int]]
@@ -114,7 +116,10 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     op = _known_op(plan, name)
     workload = reopen(plan, source, **changes)
     constraints = constraints_of(workload)
-    group = next(i for i, members in enumerate(constraints.groups) if op in members.ops)
+    groups = enumerate(constraints.groups)
+    group = next((i for i, members in groups if op in members.ops), None)
+    if group is None:
+        raise UsageError(f"{op} does not run under this plan: its readers read its inputs (--fit)")
     members = constraints.groups[group]
     graph, costs = workload.graph, workload.costs
     device = plan.placement[op]
@@ -163,13 +168,14 @@ def explain_plan(
     }
     counts: dict[str, Counter[str]] = {row.name: Counter() for row in plan.devices}
     for op, device in plan.placement.items():
-        counts[device][codes[op]] += 1
+        counts[device].update([codes[op]] if op in codes else [])  # a join may be read through
     host, names = workload.cluster.host.name, [row.name for row in plan.devices]
     step = StepMemory(workload.graph, workload.costs, plan.placement, names, host)
     resident = {name: Counter({UNUSED: sum(step.idle.get(name, ()))}) for name in names}
     for device, sizes in step.resident.items():
         for op, size in sizes.items():
-            resident[device][codes[op]] += size
+            at_home = is_host_constant(workload.graph.ops[op].info)
+            resident[device][HOST_CONSTANT if at_home else codes[op]] += size
     return PlanExplanation(
         plan=plan,
         ops={device: dict(found.most_common()) for device, found in counts.items()},

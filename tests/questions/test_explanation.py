@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from questions.conftest import CAPS
 
 from cost_models.devices import preset
 from placer.errors import InfeasibleError, UsageError
 from placer.front_words import in_front_words
+from placer.graph.rewriting import Rewriting
 from placer.pipeline.pipeline import place
 from placer.plan.plan import Plan
 from placer.questions.explanation import explain, explain_op, explain_plan
@@ -103,6 +106,37 @@ def test_every_op_of_a_plan_has_a_reason(plan, network):
     assert found.ops["GPU:1"]["pinned"] == 1
     assert found.ops["CPU:0"]["fed"] == 2
     assert sum(row.bytes or 0 for row, _, _ in found.transfers) == plan.metrics.sent_bytes
+
+
+def test_a_join_that_is_read_through_has_no_reason():
+    """As in a step whose gradients are released early: the op is placed, and does not run."""
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec((8, 64))])
+    def joined(x):
+        first, second = tf.raw_ops.IdentityN(input=[tf.sin(x), tf.cos(x)], name="join")
+        return first + second
+
+    plan = place(joined, **CAPS)
+    plan = replace(plan, rewriting=Rewriting(released=("join",)))
+    counts = explain_plan(plan, joined).ops
+    assert sum(sum(row.values()) for row in counts.values()) == len(plan.placement) - 1
+    with pytest.raises(UsageError, match="join does not run under this plan"):
+        explain_op(plan, "join", joined)
+
+
+def test_what_stays_in_host_memory_is_not_offloaded(network):
+    """An int32 constant of an op on a GPU is in host memory: no reason of an op put it there."""
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec((8, 64))])
+    def shaped(x):
+        return tf.reshape(x * 2.0, tf.constant([4, 128], name="shape"))
+
+    plan = place(shaped, **CAPS, offload="never")
+    found = explain_plan(plan, shaped).resident_bytes
+    assert found["CPU:0"] == {"host_constant": 8}
+    assert "ost constants" in explain_plan(plan, shaped).summary()
 
 
 def test_spilled_ops_say_so(network):

@@ -176,7 +176,7 @@ def _loaded_by_keras_two(path: Path, folder: Path, wrote: str, **settings: bool)
     if not wrote.startswith("2.") or not importlib.util.find_spec("tf_keras"):
         return None
     keras_two = importlib.import_module("tf_keras")
-    link = folder / f"two{keras_suffix(path)}"
+    link = Path(tempfile.mkdtemp(dir=folder)) / f"two{keras_suffix(path)}"
     link.symlink_to(path.resolve())
     try:
         return keras_two.models.load_model(str(link), compile=False, **settings)
@@ -216,7 +216,7 @@ def _reason(error: Exception) -> str:
 def _loadable(path: Path, folder: Path) -> Path:
     """The file under a name that Keras recognises; a modernised copy where it needs one."""
     config = read_config(path)
-    link = folder / f"model{keras_suffix(path)}"
+    link = Path(tempfile.mkdtemp(dir=folder)) / f"model{keras_suffix(path)}"
     new = modernised(config)
     if link.suffix != ".h5" or new == config:
         link.symlink_to(path.resolve())

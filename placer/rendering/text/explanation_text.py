@@ -32,6 +32,7 @@ _WORDS = {
     "spilled": "offloaded",
     "chosen": "by search",
     "unused": "unused",
+    "host_constant": "host constants",
 }
 _MOST_NAMES = 6
 _MOST_TRANSFERS = 5
@@ -178,16 +179,16 @@ def _overrun(move: Move) -> str:
 def _crossings(found: PlanExplanation, width: int) -> RenderableType:
     if not found.transfers:
         return Text("No tensor crosses between devices.")
-    headers = ("Largest transfers", "Bytes>", "From", "because", "To", "because", "Memory")
+    headers = ("Largest transfers", "Bytes>", "Memory", "From", "because", "To", "because")
     rows = [
         (
             row.tensor,
             size_text(row.bytes),
+            row.memory,
             row.source,
             _WORDS[source],
             row.target,
             "fetched" if row.kind == "fetch" else ", ".join(_WORDS[code] for code in targets),
-            row.memory,
         )
         for row, source, targets in found.transfers
     ]

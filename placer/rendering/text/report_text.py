@@ -61,9 +61,12 @@ def report_blocks(report: Report, width: int) -> list[RenderableType]:
         Facts("Compute", _compute_rows(report)),
     ]
     if report.compute.by_op_type:
-        blocks.append(_hotspot_table("Op type", report.compute.by_op_type, report, width))
+        types = report.compute.by_op_type
+        header = "Op type" if len(types) == model.op_type_count else "Top op types"
+        blocks.append(_hotspot_table(header, types, report, width))
         busy = [spot for spot in report.compute.by_scope if spot.seconds > 0]
-        blocks.append(_hotspot_table("Name scope", busy[:_SCOPE_ROWS], report, width))
+        header = "Name scope" if len(busy) <= _SCOPE_ROWS else "Top name scopes"
+        blocks.append(_hotspot_table(header, busy[:_SCOPE_ROWS], report, width))
     blocks.append(Facts("Placing", _placing_rows(report, width)))
     if report.unknown_shapes:
         blocks.append(_unknown_names(report))

@@ -11,6 +11,7 @@ from placer.errors import ModelError
 from placer.extraction import extract
 from placer.extraction.files.keras_files import foreign_code, is_keras_file, modernised, read_config
 from placer.extraction.files.sources import read_source
+from placer.extraction.process.reading_tasks import export_keras_file
 from placer.plan.plan import Plan
 
 
@@ -149,6 +150,15 @@ def test_code_runs_only_when_it_is_allowed(keras_files):
     found = extract(keras_files / "lambda.h5", batch_size=2, allow_unsafe=True)
     assert "Mul" in {op.op_type for op in found.graph.ops.values()}
     assert [(item.key, item.shape) for item in found.inputs] == [("x", (None, 8))]
+
+
+def test_a_file_is_exported_again_in_the_same_folder(keras_files, tmp_path):
+    """As ``auto`` does, which reads a model again to divide its batch."""
+    pytest.importorskip("keras")
+    for name in ("one", "two"):
+        target = tmp_path / name
+        export_keras_file(keras_files / "plain.keras", target, tmp_path, allow_code=False)
+        assert (target / "saved_model.pb").is_file()
 
 
 def test_a_keras_file_is_placed_and_applied(keras_files, tmp_path, warm_process):

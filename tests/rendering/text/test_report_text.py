@@ -19,7 +19,7 @@ models/small
 SavedModel · tags serve · signature serving_default
 
 Model
-  ops         4 of 100 in the file are used; 4 op types
+  ops         4 of 100 in the file are used; 2 op types
   parameters  1,024 in 1 variable: float32 4.00 KiB
   inputs      x float32 [?, 8] set to [32, 8]
   outputs     y
