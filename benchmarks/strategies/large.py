@@ -1,4 +1,4 @@
-"""How long does ``placer strategies`` take on a graph of 20,000 ops?
+"""How long does ``placer auto --dry-run`` take on a graph of 20,000 ops?
 
     python benchmarks/strategies/large.py --out DIR [--ops 20000]
 
@@ -48,7 +48,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / f"{arguments.ops}.pb"
     count = write_graph(path, arguments.ops)
-    command = ["strategies", str(path), "--devices", "2xT4", "--batch-size", "64"]
+    command = ["auto", "--dry-run", str(path), "--devices", "2xT4", "--batch-size", "64"]
     begin = time.monotonic()
     subprocess.run([sys.executable, "-m", "placer", *command], check=True)
     print(f"\n{count:,} ops: {time.monotonic() - begin:.0f} s")

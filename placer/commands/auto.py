@@ -1,5 +1,4 @@
-"""``placer auto``: the best strategy for a program on some devices, built and verified; ``placer
-strategies``: its table alone."""
+"""``placer auto``: the best strategy for a program on some devices, built and verified."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
-from placer.commands.terminal import progress, require_writable, show
+from placer.commands.terminal import progress, show
 from placer.errors import NoSolutionError, UsageError
 from placer.files import check_writable
 
@@ -17,12 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds both commands to the parser."""
-    _add_auto(commands)
-    _add_strategies(commands)
-
-
-def _add_auto(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to the parser."""
     parser = commands.add_parser(
         "auto",
         description="Predict every supported strategy for MODEL on the devices: unchanged, one "
@@ -44,23 +38,6 @@ def _add_auto(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     options.add_verbosity(group)
     options.add_model_options(parser)
     parser.set_defaults(run=run, objective="transfer")  # each strategy has its own objective
-
-
-def _add_strategies(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "strategies",
-        description="Build and predict the strategies for MODEL on the devices, as placer auto "
-        "does, and write none of them: samples per second, required memory, what changes, and why "
-        "each is not the best.",
-    )
-    options.add_device_options(parser)
-    group = parser.add_argument_group("placements")
-    options.add_placement_options(group, 5.0, "each search")
-    options.add_output_options(
-        parser, "Write the table here instead of to stdout", formats=options.TABLE_FORMATS
-    )
-    options.add_model_options(parser)
-    parser.set_defaults(run=run_strategies, objective="transfer")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -100,24 +77,6 @@ def run(arguments: argparse.Namespace) -> None:
             f"\nPlaced program written to {arguments.output}, its plan to {plan_file}; a step "
             "of it ran as planned\n"
         )
-
-
-def run_strategies(arguments: argparse.Namespace) -> None:
-    """Predicts and prints.
-
-    Raises ``UsageError`` for an existing file, ``NoSolutionError`` after the table is printed if
-    nothing fits, and what the pipeline raises.
-    """
-    require_writable(arguments)
-    from placer.questions.auto import compare_strategies
-
-    with progress(f"comparing strategies for {arguments.model}", arguments):
-        found = compare_strategies(
-            arguments.model, arguments.devices, **options.all_options(arguments)
-        )
-    show(found, arguments)
-    if found.chosen is None:
-        raise NoSolutionError("no strategy was found that fits the devices; see the table")
 
 
 def _build(found: AutoResult, arguments: argparse.Namespace, plan_file: str) -> None:

@@ -113,7 +113,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "placer diff plan.json new.json --format markdown",
         "placer diff old_model new_model --batch-size 32",
     ),
-    "strategies": ("placer strategies model --batch-size 256 --devices 4xT4",),
     "profile": (
         "placer profile model --batch-size 32 -o costs.json",
         "placer profile model --batch-size 32 --trace logs -o costs.json",
@@ -141,7 +140,6 @@ _MODULE_OF = {
     "completion": "doctor",
     "compare": "diff",
     "simulate": "devices",
-    "strategies": "auto",
 }
 """Where a command lies whose module has another name."""
 
@@ -337,6 +335,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """Returns what a command line asks for; ``help COMMAND`` is ``COMMAND --help``."""
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
+    if words[:1] == ["strategies"]:  # as it was called before
+        words = ["auto", "--dry-run", *words[1:]]
     return build_parser(words).parse_args(words)
 
 

@@ -90,15 +90,6 @@ def auto(
         return Choice(program, for_, margin, exact=exact).result()
 
 
-@takes_options
-def compare_strategies(
-    source: Any, devices: Devices = LOCAL, **options: Unpack[Keywords]
-) -> AutoResult:
-    """The rows of :func:`auto`: each way to run ``source`` on ``devices`` that may be the best is
-    built and predicted.  Raises as :func:`auto`."""
-    return auto(source, devices, **options)
-
-
 class Choice:
     """Tries one way after the other, and decides.  ``rows`` are in the order of simplicity."""
 

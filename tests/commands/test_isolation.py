@@ -33,7 +33,6 @@ OPTIONAL = {"pynvml", "sitecustomize", "usercustomize"}
 
 CAPS = ("--batch-size", "8", "--devices", "2xGPU", "--max-memory", "GPU:*=300KiB")
 LITTLE = (*CAPS, "--work-limit", "1")
-ROOMY = ("--batch-size", "8", "--devices", "1xGPU:1GiB", "--work-limit", "1")
 NOTHING_FITS = (*CAPS[:-1], "GPU:*=100KiB", "--offload", "never", "--time-limit", "1")
 
 COMMANDS = (
@@ -45,7 +44,6 @@ COMMANDS = (
     ("apply MODEL plan.json -o placed",),
     ("verify placed plan.json",),
     ("compare MODEL", *LITTLE),
-    ("strategies MODEL", *ROOMY),
     ("auto MODEL", *LITTLE, "--batch-size", "2"),  # the fewest ways, some of which divide it
     ("explain plan.json",),
     ("explain infeasible.json", "--time-limit", "1"),

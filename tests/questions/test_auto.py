@@ -52,7 +52,7 @@ def test_what_fits_one_device_is_left_as_it_is(saved_model):
         found = placer.auto(str(saved_model), devices, batch_size=size)
         assert found.changes_nothing
         assert [row.name for row in found.rows if row.step_seconds] == [AS_IT_IS]
-        assert all("the best so far takes" in r.note for r in found.rows[1:])
+        assert all("the best so far" in r.note for r in found.rows[1:])
         assert "It fits as it is: change nothing" in found.summary()
         assert found.advice[0].startswith("no accelerator: everything on CPU:0 takes ")
         if devices == "2xT4":
@@ -126,13 +126,12 @@ def test_where_nothing_else_helps_faster_devices_are_named(saved_model, tmp_path
 
 @pytest.mark.slow
 def test_strategies_are_the_rows_of_auto(saved_model, tmp_path, monkeypatch, capsys):
-    """The same ways and figures in Python and by the command, which writes no program; ``place``
-    builds each divided one as it was shown."""
+    """The same ways and figures in Python and by the command as it was called before, which writes
+    no program; ``place`` builds each divided one as it was shown."""
     monkeypatch.chdir(tmp_path)
     devices = cluster(tmp_path)
     found = placer.auto(str(saved_model), devices, batch_size=1024, **WORK)
     rows = found.rows
-    assert placer.compare_strategies(saved_model, devices, batch_size=1024, **WORK).rows == rows
     divided = [row for row in rows if ":" in row.name and row.step_seconds]
     assert divided
     for row in divided:
@@ -144,11 +143,10 @@ def test_strategies_are_the_rows_of_auto(saved_model, tmp_path, monkeypatch, cap
         found.with_strategy("pipeline:3")
     limits = ["--work-limit", "20", "--time-limit", "60"]
     asked = ["strategies", str(saved_model), "--devices", str(devices), "--batch-size", "1024"]
-    assert main([*asked, *limits, "--format", "json", "-o", "rows.json"]) == 0
-    written = json.loads(Path("rows.json").read_text())["rows"]
+    assert main([*asked, *limits, "--format", "json"]) == 0
+    written = json.loads(capsys.readouterr().out)["rows"]
     assert [row["step_seconds"] for row in written] == [row.step_seconds for row in rows]
-    assert {*tmp_path.iterdir()} == {devices, tmp_path / "rows.json"}
-    capsys.readouterr()
+    assert {*tmp_path.iterdir()} == {devices}
 
 
 CASES = [
