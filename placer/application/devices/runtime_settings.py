@@ -34,9 +34,6 @@ def configure_runtime(
     split_gpu: bool = False,
     on_hardware: bool = False,
     soft_placement: bool = True,
-    log_placement: bool = False,
-    intra_op_threads: int | None = None,
-    inter_op_threads: int | None = None,
 ) -> DeviceMapping:
     """Which device stands for each of the plan's, after TensorFlow was set up for them.
 
@@ -60,13 +57,7 @@ def configure_runtime(
     if memory not in ("growth", "limit", "all"):
         raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")
     names, caps = _devices_of(plan)
-    # settings that hold whatever the devices are
     tf.config.set_soft_device_placement(soft_placement)
-    tf.debugging.set_log_device_placement(log_placement)
-    if intra_op_threads is not None:
-        tf.config.threading.set_intra_op_parallelism_threads(intra_op_threads)
-    if inter_op_threads is not None:
-        tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
     # devices: one GPU divided, else those that are there, else a rehearsal
     gpus = tf.config.list_physical_devices("GPU")
     count = gpu_count(names)
@@ -94,7 +85,6 @@ def session_config(
     *,
     memory: str = "growth",
     soft_placement: bool = True,
-    log_placement: bool = False,
     rehearse: bool | None = None,
 ) -> Any:
     """The ``tf.compat.v1.ConfigProto`` of a session that runs a graph placed by ``plan``.
@@ -114,7 +104,6 @@ def session_config(
     config = tf.compat.v1.ConfigProto(
         device_count={"CPU": mapping.cpu_count, "GPU": 0 if rehearse else count},
         allow_soft_placement=soft_placement,
-        log_device_placement=log_placement,
     )
     switch_memory_optimiser_off(config)
     if count and not rehearse:

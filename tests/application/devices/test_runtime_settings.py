@@ -18,10 +18,9 @@ from types import SimpleNamespace
 import tensorflow as tf
 import placer
 plan = SimpleNamespace(placement={"a": "GPU:0", "b": "GPU:1", "c": "CPU:0"}, devices=())
-mapping = placer.configure_runtime(plan, soft_placement=False, intra_op_threads=1)
+mapping = placer.configure_runtime(plan, soft_placement=False)
 assert mapping.rehearsed
 assert len(tf.config.list_logical_devices("CPU")) == 3
-assert tf.config.threading.get_intra_op_parallelism_threads() == 1
 assert not tf.config.get_soft_device_placement()
 from tensorflow.python.eager import context
 options = tf.compat.v1.ConfigProto.FromString(
