@@ -109,9 +109,12 @@ def _encoded(kind: str, values: numpy.ndarray[Any, Any]) -> bytes:
     """A sound of samples in [-1, 1], or a picture: gray as JPEG, of one to four channels else."""
     import tensorflow as tf
 
-    v1 = tf.compat.v1
-    with tf.Graph().as_default(), v1.Session(config=v1.ConfigProto(device_count={"GPU": 0})) as run:
+    from placer.application.devices.graph_optimisers import switch_memory_optimiser_off
+
+    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+    switch_memory_optimiser_off(config)
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
         if kind == SOUND:
-            return bytes(run.run(tf.audio.encode_wav(values, len(values))))
+            return bytes(session.run(tf.audio.encode_wav(values, len(values))))
         encode = tf.io.encode_jpeg if kind == JPEG else tf.io.encode_png
-        return bytes(run.run(encode(values)))
+        return bytes(session.run(encode(values)))
