@@ -199,7 +199,11 @@ def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator
         f"everything is on {cluster.host.name}: {others[0].name} would compute "
         f"{format_seconds(slower / speed)} faster, not counting kernel launches, "
     )
-    if away > slower:
+    is_kept = any(
+        size and device == problem.host
+        for size, device in zip(problem.resident_bytes, first, strict=True)
+    )
+    if away > slower and not is_kept:  # no placement would copy a table
         message += f"but copying its inputs would take {format_seconds(away / speed)}"
         if may_fit(replace(problem, spill="never")):
             message += ". To use it all the same: --offload never"

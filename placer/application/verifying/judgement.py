@@ -1,6 +1,6 @@
 """The verification of a program against its plan, from a run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -96,8 +96,19 @@ def judge(subject: Subject, mapping: DeviceMapping, runs: Runs, *, optimised: bo
         planned=plan is not None,
         optimised=optimised,
         stand_ins=mapping.stand_ins,
-        notes=placed.notes,
+        notes=(*placed.notes, *_read_through(plan)),
     )
+
+
+def _read_through(plan: Any) -> Iterator[str]:
+    """What of the plan does not run."""
+    if plan is not None and (count := len(plan.rewriting.released)):
+        what = (
+            "op does not run: its readers read its"
+            if count == 1
+            else "ops do not run: their readers read their"
+        )
+        yield f"of the plan, {count:,} {what} inputs (--fit release)"
 
 
 def sums_in_one_order(graph_def: Any) -> bool:
@@ -124,4 +135,5 @@ def _variable_rows(
             actual=execution.devices.get(variable.handle, ""),
         )
         for variable in program.variables
+        if variable.dtype != "resource"  # a table, whose op is compared
     )

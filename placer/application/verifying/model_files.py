@@ -65,7 +65,8 @@ class ModelFile:
             placed = without_device_groups(placed, plan.placement)
             self.groups = frozenset(self.program.origins.keys() - placed.origins.keys())
             self.program = rewritten_as_planned(self.program, plan)
-        is_placed = all(node.device for node in placed.graph_def.node)
+        joins = plan.rewriting.released if plan is not None else ()  # they are in no file
+        is_placed = all(node.device or node.name in joins for node in placed.graph_def.node)
         self.applied = plan is not None and not is_placed
         self.message = read_source(path, as_written=plan is None)
         written = read_source(path, as_written=True)

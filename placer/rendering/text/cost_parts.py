@@ -18,9 +18,9 @@ def cost_text(plan: Plan) -> str:
     if latency and messages:
         found += f", whose latency counts as {format_bytes(round(messages * latency))}"
     if again:
+        more = f"{format_count(len(again), 'message')} of {format_bytes(sum(again))}"
         found += (
-            f" (without {format_bytes(sum(again))} that a device receives once more, for kernels "
-            "that read on the host)"
+            f" (without {more} that a device receives once more, for kernels that read on the host)"
         )
     if not metrics.slower_seconds:
         return found

@@ -238,6 +238,8 @@ def test_verification_agrees(saved, applied, plan, optimised):
     for folder in (saved, applied):
         found = placer.verify(folder, plan, optimised=optimised).raise_for_mismatch()
         assert found.counts["outputs_equal"]
+        assert found.applied == (folder == saved)
+        assert f"of the plan, {len(plan.rewriting.released)} op" in " ".join(found.notes)
         clones = [row for row in found.ops if row.added == "recomputed"]
         ran = sum(bool(row.actual) for row in clones)
         assert f"{ran} of {len(clones)} clones ran" in found.summary()

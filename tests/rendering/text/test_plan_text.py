@@ -150,7 +150,10 @@ def test_a_cost_is_told_in_parts():
     assert ", gap below 0.1%\n" in render_plan(small_plan(metrics=metrics, solver=near), width=200)
     twice = (transfer_row("x:0", "CPU:0", "GPU:0", 4 << 10, "feed"),) * 2
     text = render_plan(small_plan(metrics=metrics, transfers=twice), width=200)
-    assert "256 KiB sent in 8 messages (without 4.00 KiB that a device receives once more" in text
+    assert (
+        "256 KiB sent in 8 messages (without 1 message of 4.00 KiB that a device receives once more"
+        in text
+    )
     none = replace(metrics, sent_bytes=0, messages=0)
     assert "made of    nothing sent; ops" in render_plan(small_plan(metrics=none), width=200)
     linked = replace(small_plan().solver, link_bandwidth=12e9)
