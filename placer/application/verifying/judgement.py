@@ -101,7 +101,7 @@ def judge(subject: Subject, mapping: DeviceMapping, runs: Runs, *, optimised: bo
 
 
 def _read_through(plan: Any) -> Iterator[str]:
-    """What of the plan does not run."""
+    """Says how many ops of the plan do not run."""
     if plan is not None and (count := len(plan.rewriting.released)):
         what = (
             "op does not run: its readers read its"
