@@ -13,6 +13,7 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import added_control, rename_added_control
+from placer.extraction.graph_defs.flat_nodes import rename_hints
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
 from placer.extraction.graph_defs.protobufs import copied
 from placer.extraction.graph_defs.rewritten_nodes import released_joins, rename_marks
@@ -86,15 +87,12 @@ def _body_node(node: Any, prefix: str, inner: Any, arguments: Mapping[str, str])
     copy.input[:] = [inner(name) for name in node.input]
     rename_added_control(copy, [inner(f"^{name}")[1:] for name in added_control(node)])
     rename_marks(copy, inner)
-    if "_class" in copy.attr:
-        entries = [entry.decode().removeprefix("loc:@") for entry in copy.attr["_class"].list.s]
-        kept = [
+    rename_hints(
+        copy,
+        lambda name: (
             name.removeprefix(prefix) if name.startswith(prefix) else arguments.get(name, "")
-            for name in entries
-        ]
-        copy.attr["_class"].list.s[:] = [f"loc:@{name}".encode() for name in kept if name]
-        if not any(kept):
-            del copy.attr["_class"]
+        ),
+    )
     return copy
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from placer.extraction.reading.loaded_variables import leading_to
 from placer.graph.op_types import (
     ITERATOR_INITIALISERS,
     PLACEHOLDERS,
@@ -71,20 +72,14 @@ def find_start(nodes: Iterable[Any], used: Iterable[str]) -> GraphStart:
                 found[filler] = None
                 pending.append(filler)
     return GraphStart(
-        initialisers=tuple(
-            name for name in by_name if name in found and _initialises(by_name[name])
-        ),
-        enqueues=tuple(name for name in found if not _initialises(by_name[name])),
+        initialisers=tuple(n for n in by_name if n in found and by_name[n].op in _INITIALISERS),
+        enqueues=tuple(name for name in found if by_name[name].op not in _INITIALISERS),
         waits=tuple(
             f"{name} ({by_name[name].op})"
             for name in sorted(reached)
             if by_name[name].op in _DEQUEUES
         ),
     )
-
-
-def _initialises(node: Any) -> bool:
-    return node.op in _INITIALISERS
 
 
 def _owner(tensor: str, nodes: Mapping[str, Any]) -> str:
@@ -97,15 +92,7 @@ def _owner(tensor: str, nodes: Mapping[str, Any]) -> str:
 
 def _runs_alone(name: str, nodes: Mapping[str, Any]) -> bool:
     """Whether an op needs nothing that is fed or restored."""
-    pending, seen = [name], {name}
-    while pending:
-        node = nodes[pending.pop()]
-        if node.op in _NOT_ALONE:
-            return False
-        new = {source for source in map(source_of, node.input) if source in nodes} - seen
-        seen |= new
-        pending += new
-    return True
+    return all(nodes[source].op not in _NOT_ALONE for source in leading_to(name, nodes))
 
 
 def invent_tables(session: Any, graph: Any, start: GraphStart) -> None:

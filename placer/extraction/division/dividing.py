@@ -17,7 +17,7 @@ from cost_models.device_names import full_name
 from placer.errors import UsageError
 from placer.extraction.division.division import Division, copy_name, planned_division
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
-from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS
+from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS, rename_hints
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, decoded
 from placer.extraction.graph_defs.program import FlatProgram
@@ -257,14 +257,7 @@ class _Divider:
         copy.input[:] = [renamed(reference, new_names) for reference in node.input]
         if "frame_name" in copy.attr:
             copy.attr["frame_name"].s += f"_{self.division.scope}_{number}".encode()
-        if "_class" in copy.attr:
-            entries = [decoded(entry) for entry in copy.attr["_class"].list.s]
-            copy.attr["_class"].list.s[:] = [
-                f"loc:@{new_names.get(entry[5:], entry[5:])}".encode()
-                if entry.startswith("loc:@")
-                else entry.encode()
-                for entry in entries
-            ]
+        rename_hints(copy, lambda name: new_names.get(name, name))
         if node.name in self.own and attribute(copy.attr, "shared_name").s:
             shared = decoded(copy.attr["shared_name"].s)
             if shared != ANONYMOUS:

@@ -1,6 +1,7 @@
 """NodeDefs of the flat graph: copied, renamed, cut off from what was left behind."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Generic, TypeVar
 
@@ -92,24 +93,29 @@ def hinted_ops(node: Any) -> list[str]:
     return [name for name in map(hinted_op, entries) if name]
 
 
+def rename_hints(node: Any, new_name: Callable[[str], str]) -> None:
+    """Has ``_class`` of a node name, in place, what ``new_name`` makes of each op: none for ``""``;
+    without any it goes."""
+    names = dict.fromkeys(filter(None, map(new_name, hinted_ops(node))))
+    if names:
+        node.attr["_class"].list.s[:] = [_LOCATION + name.encode() for name in names]
+    else:
+        node.attr.pop("_class", None)
+
+
 def retarget_classes(classed: Iterable[Any], nodes: Container[str]) -> None:
     """Makes ``_class`` entries that name ops outside the flat graph name a surviving member.
 
     ``classed`` are the nodes that have the attribute.
     """
-    replacement: dict[bytes, str] = {}
+    replacement: dict[str, str] = {}
+
+    def survivor(own: str, target: str) -> str:
+        found = target if target in nodes else replacement.setdefault(target, own)
+        return "" if found == own else found
+
     for node in classed:
-        kept: list[bytes] = []
-        for entry in node.attr["_class"].list.s:
-            target = decoded(entry[5:])
-            if target not in nodes:
-                target = replacement.setdefault(entry, node.name)
-            if target != node.name:
-                kept.append(b"loc:@" + target.encode())
-        if kept:
-            node.attr["_class"].list.s[:] = list(dict.fromkeys(kept))
-        else:
-            del node.attr["_class"]
+        rename_hints(node, partial(survivor, node.name))
 
 
 def needed_library(referred: Iterable[str], library: Mapping[str, FunctionDef]) -> Any:
@@ -165,15 +171,12 @@ def bind_placeholders(scope: Scope, node: Any) -> None:
 
 def rename_classes(scope: Scope, node: Any, names: Mapping[tuple[Scope, str], str]) -> None:
     """Makes the ``_class`` entries of a body op name flat ops."""
-    renamed = []
-    for entry in node.attr["_class"].list.s:
-        target = decoded(entry)
-        if not target.startswith("loc:@"):
-            continue
-        name, owner = target.removeprefix("loc:@"), scope
+
+    def flat(name: str) -> str:
+        owner = scope
         while name in owner.arguments and owner.parent is not None:
             name = op_of(owner.call_inputs[owner.arguments[name]])
             owner = owner.parent
-        flat = names.get((owner, name), owner.prefix + name)
-        renamed.append(b"loc:@" + flat.encode())
-    node.attr["_class"].list.s[:] = renamed
+        return names.get((owner, name), owner.prefix + name)
+
+    rename_hints(node, flat)

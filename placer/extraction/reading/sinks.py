@@ -8,13 +8,16 @@ from typing import Any
 
 from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.node_checks import check_nodes, check_references
-from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
+from placer.extraction.graph_defs.op_definitions import (
+    OpDefinitions,
+    argument_length,
+    called_function,
+)
 from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.tensor_types import output_types
 from placer.extraction.graph_defs.v1_control_flow import NOWHERE, find_contexts
 from placer.graph.op_types import (
     ASSIGNS,
-    CALLS,
     ENTERS,
     HANDLES,
     ITERATOR_INITIALISERS,
@@ -48,11 +51,6 @@ def _kind(op_type: str) -> int:
     if op_type in _FED:
         found |= _FED_OR_STATE
     return found
-
-
-def _called(node: NodeDef) -> str:
-    """The function that an op calls, if it calls one: its type may be the function's name."""
-    return str(node.attr["f"].func.name if node.op in CALLS else node.op)
 
 
 def references_of(nodes: Mapping[str, NodeDef]) -> dict[str, Sequence[str]]:
@@ -91,7 +89,7 @@ class Dependencies:
         kinds = {op_type: _kind(op_type) for op_type in self.present}
         found = {name: kinds[op_type] for name, op_type in self.op_types.items()}
         for name, node in self.nodes.items() if self.saving else ():
-            found[name] |= _SAVER * (_called(node) in self.saving)
+            found[name] |= _SAVER * (called_function(node) in self.saving)
         while self._spread(found):
             pass
         return found
@@ -215,7 +213,7 @@ def saving_functions(library: Any) -> frozenset[str]:
     while found and size != len(found):
         size = len(found)
         for function in library.function:
-            if any(_called(node) in found for node in function.node_def):
+            if any(called_function(node) in found for node in function.node_def):
                 found.add(function.signature.name)
     return frozenset(found)
 

@@ -13,6 +13,7 @@ from itertools import islice, pairwise
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.graph_defs.flat_nodes import rename_hints
 from placer.extraction.graph_defs.op_definitions import attribute, called_function
 from placer.extraction.graph_defs.protobufs import copied, fill_constant, fill_shape
 from placer.extraction.splitting.parts import Table
@@ -412,17 +413,13 @@ class ScopeSplitter:
             for slot, text in enumerate(node.input):
                 if not is_control(text) and self.tensor(text) in self.renamed:
                     node.input[slot] = self.renamed[self.tensor(text)]
-            if "_class" in node.attr:
-                left = [entry for entry in node.attr["_class"].list.s if self._stays(entry)]
-                node.attr["_class"].list.s[:] = left
-                if not left:
-                    del node.attr["_class"]
+            rename_hints(node, self._left)
         del self.nodes[:]
         self.nodes.extend(new)
 
-    def _stays(self, entry: bytes) -> bool:
-        op = entry.decode(errors="replace").removeprefix("loc:@")
-        return op not in self.groups and self.tensor(op) not in self.found
+    def _left(self, op: str) -> str:
+        """An op, ``""`` for one that is split."""
+        return "" if op in self.groups or self.tensor(op) in self.found else op
 
 
 def split_variable(node: Any, table: Table) -> list[Any]:
