@@ -46,8 +46,8 @@ _FIT_SHARE = 0.5
 _TRIALS = 8
 """Trials that the time is divided among, if each finds a placement and improves it to the end."""
 
-_FACTORS = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, *(2.0**power for power in range(1, 11)))
-"""Factors of the least caps that could be enough, tried in this order."""
+_AMPLE = 1024.0
+"""Times the least caps that could be enough: what is required where nothing is scarce."""
 
 _DEVICE_STRING = "the device string "
 
@@ -277,14 +277,18 @@ class _Trials:
 
     def _least_factor(self, least: Mapping[str, int]) -> PlacedFix | None:
         """The caps ``least`` times a factor as near to one as was found to be enough."""
-        low, best = 0.0, None
-        for factor in _FACTORS:
-            best = self.place(self._with_caps(least, factor))
-            if best is not None:
-                break
-            low = factor
+        factor, low = 1.0, 0.0
+        best = self.place(self._with_caps(least, factor))
         if best is None:
-            return None
+            factor, low = _AMPLE, 1.0
+            best = self.place(self._with_caps(least, factor))
+            if best is None:
+                return None
+            needed = {row.name: row.need_bytes or 0 for row in best.devices}
+            enough = max(needed[name] / max(size, 1) for name, size in least.items())
+            factor, best = enough, self.place(self._with_caps(least, enough))
+            if best is None:
+                return None
         while low and factor > low * LEAST_STEP and not self.is_over:
             middle = (low * factor) ** 0.5
             plan = self.place(self._with_caps(least, middle))

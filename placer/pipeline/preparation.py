@@ -18,6 +18,7 @@ from placer.pipeline.workload import Workload, read_cluster, read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import AUTO, NEVER, Options, describe_request, format_splits
 from placer.prediction.memory.allocator import MOST_PADDING_BYTES
+from placer.solving.process import clock
 from placer.strategies.requests import (
     HYBRID,
     PIPELINE,
@@ -54,7 +55,10 @@ def decide_splits(source: Any, devices: Devices, wanted: Options) -> Options:
     largest = _largest(cluster)
     part = max(largest // 2, largest - MOST_PADDING_BYTES)  # and its chunk is not the whole region
     best: tuple[tuple[bool, int, int], Options] | None = None
+    deadline = clock.monotonic() + wanted.time_limit
     for factor in _FACTORS:
+        if best is not None and clock.monotonic() > deadline:
+            break
         counts = {name: max(2, factor * math.ceil(size / part)) for name, size in sizes.items()}
         asked = replace(wanted, split_tables=format_splits(counts))
         _LOG.info("trying to split tables: %s", asked.split_tables)
