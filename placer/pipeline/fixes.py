@@ -286,9 +286,9 @@ class _Trials:
                 return None
             needed = {row.name: row.need_bytes or 0 for row in best.devices}
             enough = max(needed[name] / max(size, 1) for name, size in least.items())
-            factor, best = enough, self.place(self._with_caps(least, enough))
-            if best is None:
-                return None
+            plan = self.place(self._with_caps(least, enough)) if enough > low else None
+            if plan is not None:
+                factor, best = enough, plan
         while low and factor > low * LEAST_STEP and not self.is_over:
             middle = (low * factor) ** 0.5
             plan = self.place(self._with_caps(least, middle))
@@ -296,6 +296,8 @@ class _Trials:
                 low = middle
             else:
                 factor, best = middle, plan
+        if factor == _AMPLE:
+            return None
         given = {device.name: device.memory_limit_bytes for device in self.cluster.devices}
         caps = self._limits(least, factor)
         if all(caps[name] == given[name] for name in least):  # an earlier search missed it
