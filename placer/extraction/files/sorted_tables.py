@@ -18,7 +18,7 @@ _BLOCK_BYTES = 64 << 10
 def read_table(file: Path) -> Iterator[tuple[bytes, bytes]]:
     """The entries of a table, sorted by their keys.
 
-    Raises :class:`ModelError` for a file that is none, or compressed.
+    Raises :class:`ModelError` for a file that is none, or damaged.
     """
     try:
         content = file.read_bytes()
@@ -53,12 +53,38 @@ def write_table(file: Path, entries: Mapping[bytes, bytes]) -> None:
 
 
 def _block(content: bytes, offset: int, size: int, file: Path) -> bytes:
-    if content[offset + size]:
-        raise ModelError(f"the index of a checkpoint {file} is compressed, which is not supported")
     (checksum,) = struct.unpack("<I", content[offset + size + 1 : offset + size + 5])
     if masked_checksum([content[offset : offset + size + 1]]) != checksum:
         raise ModelError(f"the index of a checkpoint {file} is damaged")
-    return content[offset : offset + size]
+    block = content[offset : offset + size]
+    return unsnapped(block) if content[offset + size] else block
+
+
+def unsnapped(data: bytes) -> bytes:
+    """Returns what Snappy compressed (``format_description.txt`` of google/snappy): some indices
+    are.
+
+    >>> unsnapped(bytes([7, 4]) + b"ab" + bytes([1 | 1 << 2, 2]))
+    b'abababa'
+    """
+    _, at = read_varint(data)
+    found = bytearray()
+    while at < len(data):
+        kind, length, at = data[at] & 3, data[at] >> 2, at + 1
+        if kind == 0:  # bytes as they are
+            if (extra := length - 59) > 0:
+                length, at = int.from_bytes(data[at : at + extra], "little"), at + extra
+            found += data[at : at + length + 1]
+            at += length + 1
+            continue
+        if kind == 1:  # a copy of what came before: 11 bits say how far, else 2 or 4 bytes
+            back, length, at = (length >> 3) << 8 | data[at], (length & 7) + 3, at + 1
+        else:
+            width = 2 * (kind - 1)
+            back, at = int.from_bytes(data[at : at + width], "little"), at + width
+        for _ in range(length + 1):
+            found.append(found[-back])
+    return bytes(found)
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
