@@ -72,6 +72,7 @@ void *ALLOCATE(void *allocator, size_t alignment, size_t bytes, const void *attr
         size = of_tensorflow("_ZNK3tsl12BFCAllocator13AllocatedSizeEPKv");
         allocate = of_tensorflow(NAME_OF(ALLOCATE));
     }
+    note_thread();
     depth++;
     void *start = allocate(allocator, alignment, bytes, attributes);
     depth--;
@@ -90,6 +91,7 @@ void *ALLOCATE(void *allocator, size_t alignment, size_t bytes, const void *attr
 void GIVE_BACK(void *allocator, void *start) {
     static void (*give_back_)(void *, void *);
     if (!give_back_) give_back_ = of_tensorflow(NAME_OF(GIVE_BACK));
+    note_thread();
     if (start) note_given_back(start);
     depth++; /* it may give regions back to the driver */
     give_back_(allocator, start);

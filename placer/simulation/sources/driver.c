@@ -112,7 +112,7 @@ int cuGetErrorString(int error, const char **text) {
     return SUCCESS;
 }
 
-/* Streams and events: everything is done when it is asked for. */
+/* Streams: everything is done when it is asked for; of events see events.c. */
 
 int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) { (void)flags; (void)priority; return make_handle(stream); }
 int cuStreamCreate(void **stream, unsigned flags) { (void)flags; return make_handle(stream); }
@@ -120,8 +120,6 @@ int cuStreamDestroy_v2(void *stream) { free(stream); return SUCCESS; }
 int cuStreamGetPriority(void *stream, int *priority) { (void)stream; *priority = 0; return SUCCESS; }
 int cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = 0; return SUCCESS; }
 int cuStreamGetCtx(void *stream, void **context) { (void)stream; *context = current_card(); return SUCCESS; }
-int cuEventCreate(void **event, unsigned flags) { (void)flags; return make_handle(event); }
-int cuEventDestroy_v2(void *event) { free(event); return SUCCESS; }
 int cuEventElapsedTime(float *milliseconds, void *begin, void *end) { (void)begin; (void)end; *milliseconds = 0.001f; return SUCCESS; }
 int cuEventElapsedTime_v2(float *milliseconds, void *begin, void *end) { return cuEventElapsedTime(milliseconds, begin, end); }
 int cuLaunchHostFunc(void *stream, void (*function)(void *), void *argument) { (void)stream; function(argument); return SUCCESS; }

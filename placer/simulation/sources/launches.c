@@ -77,6 +77,7 @@ static struct { const char *name, *after; const struct rule *rule; } known[1 << 
 
 void launch(const char *name, unsigned blocks, void **arguments) {
     static int logs = -1;
+    note_thread();
     note_launch(current_card());
     if (logs < 0) logs = setting("PLACER_SIMULATION_LOG", 0) > 0;
     if (logs) fprintf(stderr, "kernel %s\n", name ? name : "?");

@@ -65,6 +65,9 @@ void note_read(const void *address);
 uint64_t asked_bytes_at(const void *address); /* of the part that begins there, else 0 */
 void note_launch(const struct card *card);
 
+/* events.c */
+void note_thread(void); /* this one gives the cards work */
+
 /* launches.c */
 void launch(const char *name, unsigned blocks, void **arguments);
 
