@@ -125,6 +125,10 @@ def require_count(name: str, given: object, meaning: str) -> None:
         raise UsageError(f"{name} is {given!r}; give a whole number from 1 on, {meaning}")
 
 
+class ChoiceError(UsageError):
+    """The model has no tag set, signature or output of that name."""
+
+
 class ModelError(PlacerError):
     """The model cannot be read or is not supported."""
 

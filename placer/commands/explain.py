@@ -29,7 +29,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         parser,
         None,
         "a new search for changes that fit",
-        "no search if the plan has changes, else 120",
+        "no new search if the plan already names such changes, else 120",
     )
     options.add_output_options(parser, formats=("text", "json", "markdown"))
     parser.set_defaults(run=run)

@@ -127,7 +127,7 @@ def require_like(baseline: Plan, plan: Plan | None, path: str) -> None:
 
     if plan is None:
         return
-    unlike = tuple(unlike_requests(baseline, plan)) or unlike_models(baseline, plan)
+    unlike = (*unlike_models(baseline, plan), *unlike_requests(baseline, plan))
     if unlike:
         differing = "; ".join(f"{what} {then}, here {now}" for what, then, now in unlike)
         raise UsageError(

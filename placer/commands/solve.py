@@ -111,7 +111,7 @@ def read_problem(path: Path) -> PlacementProblem | RematerialisationProblem:
     except json.JSONDecodeError as error:
         raise broken_json(str(path), error) from error
     except KeyError as error:
-        raise UsageError(f"{path} is not a placement problem: it has no {error}") from error
+        raise UsageError(f"{path} is not a placement problem: it lacks {error}") from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path} is not a placement problem: {error}") from error
     return problem

@@ -20,13 +20,17 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "program runs on CPU devices.  With --memory the placed program is also loaded and run "
         "for ten steps on simulated GPUs with the plan's memory limits.",
     )
-    parser.add_argument("model", metavar="MODEL", help="Placed model, or with PLAN any model")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="Placed model, or with PLAN the model that it is of",
+    )
     parser.add_argument("plan", metavar="PLAN", nargs="?", help="Plan that placer place wrote")
     group = parser.add_argument_group("run")
     options.add(group, "--inputs", "--on-hardware", "--optimized", "--fallback")
     options.add_old_name(group, "--optimised", "optimized", action="store_true")
     options.add(group, "--memory", "--cluster", "--record")
-    options.add_time_limit(group, 600.0, "both runs, unplaced and placed")
+    options.add_time_limit(group, 600.0, "both runs together, unplaced and placed")
     options.add_fail_on(parser.add_argument_group("gates (exit code 7)"), ("fallback",))
     options.add_output_options(parser, "Write the result here instead of to stdout")
     options.add_choice_options(parser.add_argument_group("model options"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
-from placer.errors import unknown_option
+from placer.errors import ChoiceError, UsageError, unknown_option
 from placer.extraction.graph_defs.program import ProgramInput
 from placer.graph.op_graph import OpGraph
 from placer.graph.program_source import Bindings, ModelSource, Warning_
@@ -43,6 +44,19 @@ def choice_of(model: ModelSource, **given: Any) -> ProgramChoice:
         signature=given.get("signature") or model.get("signature") or None,
         outputs=given.get("outputs") or model.get("outputs") or None,
     )
+
+
+@contextmanager
+def of_plan(model: ModelSource | None) -> Iterator[None]:
+    """Has the error of a choice that a source lacks say that the ``model`` of the plan, if there is
+    a plan, is another one."""
+    try:
+        yield
+    except ChoiceError as error:
+        if model is None:
+            raise
+        own = model["path"] or "another program"
+        raise UsageError(f"the plan is of {own}, and not of this model: {error}") from error
 
 
 def tag_set_of(model: ModelSource) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +38,9 @@ def check_kinds(problem: PlacementProblem) -> None:
     for name in _FLAGS:
         _require("true or false", name, getattr(problem, name))
     for name in _ROWS_OF_NUMBERS:
-        _require("a number from 0 on", name, chain.from_iterable(getattr(problem, name)))
+        _require("a number from 0 on", name, _rows(problem, name))
     for name in _ROWS_OF_WHOLE:
-        _require("a whole number", name, chain.from_iterable(getattr(problem, name)))
+        _require("a whole number", name, _rows(problem, name))
     tensors, moments = problem.tensors, problem.live_bytes
     sizes = chain((t.bytes for t in tensors), *(moment.values() for moment in moments))
     _require("a whole number", "bytes", sizes)
@@ -55,6 +55,14 @@ def check_kinds(problem: PlacementProblem) -> None:
     wrong = [edge for edge in problem.control_edges if len(edge) != 2]
     if wrong:
         raise ValueError(f"control_edges has {wrong[0]!r}, which is not a pair of ops")
+
+
+def _rows(problem: Any, name: str) -> Iterator[Any]:
+    """The numbers in the rows of a field; raises ``ValueError`` for one that has none."""
+    rows = getattr(problem, name)
+    if isinstance(rows, str) or any(isinstance(row, str) for row in rows):
+        raise ValueError(f"{name} must have rows of numbers, got {rows!r}")
+    return chain.from_iterable(rows)
 
 
 _KINDS = {

@@ -250,7 +250,7 @@ def _check_numbers(problem: PlacementProblem) -> None:
     ops, devices = range(len(problem.op_names)), range(len(problem.device_names))
     _check_known("the host is device", (problem.host,), devices)
     for name, allowed in zip(problem.op_names, problem.allowed, strict=True):
-        _check_known(f"{name} is allowed on device", allowed, devices)
+        _check_known(f"op {name!r} is allowed on device", allowed, devices)
     for number, tensor in enumerate(problem.tensors):
         _check_known(f"tensor {number} names op", (tensor.producer, *tensor.consumers), ops)
     sizes = [

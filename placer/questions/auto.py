@@ -266,8 +266,7 @@ def _no_faster(best: float, least: float, limit: str) -> str:
     shown, shown_best = format_seconds(least), format_seconds(best)
     if shown == shown_best:
         return f"takes at least {shown}, {limit}: no less than the best so far"
-    doubt = f", and predictions are not precise to {format_seconds(best - least)}"
-    return (
-        f"takes at least {shown}, {limit}; the best so far takes "
-        f"{shown_best}{doubt if least < best else ''}"
-    )
+    saved = format_seconds(best - least)
+    could = f"could save {saved} of {shown_best} at most, which predictions do not tell apart; it "
+    beside = "" if least < best else f"; the best so far takes {shown_best}"
+    return f"{could * (least < best)}takes at least {shown}, {limit}{beside}"

@@ -9,6 +9,7 @@ from typing import Any
 from cost_models.byte_sizes import format_seconds
 from cost_models.clusters import Devices
 from placer.errors import UsageError
+from placer.extraction.extraction import of_plan
 from placer.graph.control_edges import add_control_edges
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import decide_strategy, needs_trials, prepare
@@ -31,10 +32,10 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
     source = plan.model["path"] or None if source is None else source
     devices = plan.request.get("devices")
     if source is None or devices is None:
-        missing = "which model it is of" if source is None else "its devices"
         raise UsageError(
-            f"the plan does not say {missing}: give the model (--model), or make the plan again "
-            "with this version"
+            "the plan is of a program that is in no file: give the program (--model)"
+            if source is None
+            else "the plan does not say its devices: make it again with this version"
         )
     require_options(changes)
     if kept and "://" in source:
@@ -46,7 +47,8 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
     for name in (devices, plan.request.get("costs") if "costs" not in changes else None):
         if isinstance(name, str) and os.path.exists(name) and not os.path.isfile(name):
             raise UsageError(f"the plan names {name}, which is not a file: make the plan again")
-    workload = prepare(source, devices, requested_options(plan.request, **changes))
+    with of_plan(plan.model):
+        workload = prepare(source, devices, requested_options(plan.request, **changes))
     found, known = workload.graph.fingerprint, plan.model["fingerprint"]
     if found != known:
         raise UsageError(

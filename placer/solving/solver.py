@@ -39,6 +39,8 @@ def register_solver(name: str, function: SolverFunction) -> None:
 
     Raises :class:`~placer.errors.UsageError` if the name is taken.
     """
+    if not isinstance(name, str) or not callable(function):
+        raise UsageError(f"a solver is a name and a function, got {name!r} and {function!r}")
     if name in _solvers:
         raise UsageError(f"there is a solver {name!r} already; register yours under another name")
     _solvers[name] = function
@@ -77,6 +79,8 @@ def solve(
     started = clock.monotonic()
     with one_search_process():
         solution = _solvers[solver](problem, parameters or SolverParameters(), hint)
+    if not isinstance(solution, Solution):
+        raise PlacerError(f"the solver {solver!r} returned {solution!r} in place of a Solution")
     if solver not in (DEFAULT_SOLVER, *BASELINES):
         check_claims(problem, solution, solver)
     return replace(solution, seconds=clock.monotonic() - started)

@@ -129,7 +129,11 @@ def test_a_pipe_is_no_model(folder, capsys):
         (["empty"], 3, "'empty' is a folder without saved_model.pb"),
         (["versions"], 3, "there is one in '1'"),
         (["good.pbtxt", "--outputs", "b"], 2, "there is no output or op 'b'"),
-        (["good.pbtxt", "--outputs", "a:7"], 3, "there is no output 'a:7': 'a' has 1"),
+        (
+            ["good.pbtxt", "--outputs", "a:7"],
+            2,
+            "there is no output 'a:7'; the outputs of 'a' are a:0",
+        ),
         (["good.pbtxt", "--signature", "f"], 2, "which has no signature 'f'"),
         (["good.pbtxt", "--tag-set", "train"], 2, "which has no tag set 'train'"),
         (["good.pbtxt", "--shape", "b:3"], 2, "there is no input or op 'b' to set"),

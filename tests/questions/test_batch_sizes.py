@@ -64,7 +64,7 @@ def test_rows_are_sorted_and_rendered(saved_model):
     small, large = found.rows
     assert large.flops == pytest.approx(4 * small.flops)
     text = found.summary(width=100)
-    assert "Every batch size tried fits without offloading, up to 16" in text
+    assert "All fit without offloading; the largest tried is 16" in text
     rows = list(csv.DictReader(io.StringIO(sweep_csv(found))))
     assert [row["batch_size"] for row in rows] == ["4", "16"]
     assert int(rows[1]["peak_bytes GPU:0"]) == large.peak_bytes["GPU:0"]

@@ -339,7 +339,7 @@ def test_unknown_objectives_are_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"allowed": ((9,), (0,))}, "op0 is allowed on device 9 of 2"),
+        ({"allowed": ((9,), (0,))}, "op 'op0' is allowed on device 9 of 2"),
         ({"resident_bytes": (1,)}, "resident_bytes has 1 entries for 2 ops"),
         ({"resident_bytes": (1, -1)}, "a size is -1 bytes"),
         ({"parallel_ops": (1, 0)}, "parallel_ops has 0"),

@@ -34,7 +34,7 @@ def check_model(model: Any, *, compiled: bool) -> None:
     """Raises :class:`UsageError` for a model that cannot be bound; ``compiled`` if it has to be."""
     if compiled and not (is_compiled(model) and getattr(model, "optimizer", None)):
         if not callable(getattr(model, "compile", None)):
-            raise UsageError(f"a Keras model is bound, got {model!r}: give the model of the plan")
+            raise UsageError(f"bind takes the Keras model of the plan, got {model!r}")
         raise UsageError(f"{model.name!r} is not a compiled Keras model: call model.compile first")
     if model.run_eagerly:
         raise UsageError(

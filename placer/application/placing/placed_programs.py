@@ -28,7 +28,7 @@ from placer.application.placing.saved_model import (
 )
 from placer.errors import SHOWN, ModelError, UsageError
 from placer.extraction.division.dividing import divided_as_planned
-from placer.extraction.extraction import choice_of
+from placer.extraction.extraction import choice_of, of_plan
 from placer.extraction.files.model_paths import require_own_files, require_own_paths
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.added_control import remove_added_control
@@ -117,7 +117,8 @@ def _apply(
     source: Any, plan: Plan, out: str | os.PathLike[str] | None, how: _How, **choice: Any
 ) -> Any:
     """As :func:`apply`, of a program of this process or a path on this machine."""
-    whole = load_program(source, **choice_of(plan.model, **choice))
+    with of_plan(plan.model):
+        whole = load_program(source, **choice_of(plan.model, **choice))
     program = rewritten_as_planned(divided_as_planned(whole, plan), plan)
     _report_moves(foresee_moves(program, plan.placement), strict=how.strict)
     stand_in = rehearsal_mapping(plan.placement.values()).stand_in if how.rehearse else str

@@ -32,7 +32,7 @@ from placer.application.verifying.verification_process import (
 )
 from placer.application.verifying.verification_result import Verification
 from placer.errors import ModelError, UsageError, VerificationError
-from placer.extraction.extraction import ProgramChoice, choice_of
+from placer.extraction.extraction import ProgramChoice, choice_of, of_plan
 from placer.extraction.files.model_paths import require_own_paths
 from placer.extraction.graph_defs.protobufs import live_graph_def
 from placer.extraction.process.local_models import LocalModel, local_model
@@ -101,8 +101,8 @@ def verify(
     chosen = choice_of({} if plan is None else plan.model, **choice)
     if isinstance(source, str | os.PathLike):
         splits = None if plan is None else plan.model.get("splits")
-        access = {"allow_unsafe": allow_unsafe, "follow_links": follow_links}
-        with local_model(source, splits=splits, **access) as model:
+        access: Any = {"allow_unsafe": allow_unsafe, "follow_links": follow_links, "splits": splits}
+        with of_plan(None if plan is None else plan.model), local_model(source, **access) as model:
             limits = None if allow_unsafe else model.folder
             return _verify_model(model, plan, chosen, inputs, options, limits)
     if (graph_def := _as_graph_def(source)) is None:

@@ -26,7 +26,7 @@ def read_source(path: Path, *, as_written: bool = False) -> Any:
     """
     path = model_file(path)
     if is_keras_file(path):
-        raise ModelError(f"{str(path)!r} is a Keras file: export it first (extract does)")
+        raise ModelError(f"{str(path)!r} is a Keras file: export it first (model.export)")
     content = path.read_bytes()
     message = _parsed(content)
     if message is None:

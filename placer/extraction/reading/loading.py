@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.op_info import Shape
-from placer.errors import ModelError
+from placer.errors import SHOWN, ModelError, UsageError
 from placer.extraction.division.dividing import divided
 from placer.extraction.division.division import Division
 from placer.extraction.extraction import ProgramChoice
@@ -167,7 +167,7 @@ def _left_behind(raw: RawProgram, inlined: InlinedGraph) -> Iterator[NodeDef]:
 def _check_outputs(
     inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions
 ) -> dict[str, str]:
-    """The types of the ops that give outputs; raises :class:`ModelError` for one that is none."""
+    """The types of the ops that give outputs; raises :class:`UsageError` for one that is none."""
     producers = set(map(op_of, inlined.outputs))
     named = inlined.contents.named(inlined.graph_def.node)
     nodes = {name: node for name, node in named if name in producers}
@@ -175,7 +175,8 @@ def _check_outputs(
         name, number = split_tensor(tensor)
         count = output_count(nodes[name], definitions)
         if number >= count and definitions.find(nodes[name].op) is not None:
-            raise ModelError(f"there is no output {key!r}: {name!r} has {count}, from 0 on")
+            known = ", ".join(f"{name}:{each}" for each in range(min(count, SHOWN))) or "none"
+            raise UsageError(f"there is no output {key!r}; the outputs of {name!r} are {known}")
     return {name: node.op for name, node in nodes.items()}
 
 

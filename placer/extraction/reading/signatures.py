@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.op_info import Shape
-from placer.errors import ModelError, UsageError
+from placer.errors import ChoiceError, ModelError
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.program import (
     CompositePart,
@@ -45,7 +45,7 @@ def read_saved_model(saved_model: Any, path: Path, choice: ProgramChoice) -> Raw
     signature ``serving_default`` (where there is none, the only signature, or the only function);
     ``tag_set`` is a comma-separated list, empty for a MetaGraph without tags.  ``outputs`` picks
     some outputs of the signature by key, or tensors of the main graph by name.  Raises
-    :class:`UsageError` listing what exists where the file has no such tag set, signature or output.
+    :class:`ChoiceError` listing what exists where there is no such tag set, signature or output.
     """
     import_core()
     meta_graph = choose_meta_graph(saved_model, path, choice["tag_set"])
@@ -129,7 +129,7 @@ def choose_meta_graph(saved_model: Any, path: Path, tag_set: str | None) -> Any:
         repr(",".join(sorted(meta_graph.meta_info_def.tags)))
         for meta_graph in saved_model.meta_graphs
     ]
-    raise UsageError(
+    raise ChoiceError(
         f"{str(path)!r} has no tag set {','.join(sorted(asked))!r}; it has {', '.join(present)}: "
         "choose one with --tag-set"
     )
@@ -150,7 +150,7 @@ def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
     """The SignatureDef called ``name``.
 
     Where there is none, but a function of that name or at that path, a signature is added that
-    calls it.  Raises :class:`UsageError` saying what there is.
+    calls it.  Raises :class:`ChoiceError` saying what there is.
     """
     if name in meta_graph.signature_def or export_function(meta_graph, name):
         return meta_graph.signature_def[name]
@@ -158,12 +158,12 @@ def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
     functions = listed_functions(meta_graph)
     known = f"; its functions are {functions}" if functions else ""
     if present:
-        raise UsageError(
+        raise ChoiceError(
             f"{str(path)!r} has no signature {name!r}; it has {', '.join(map(repr, present))}"
             f"{known}: choose one with --signature"
         )
     advice = "choose one with --signature, or " if functions else ""
-    raise UsageError(
+    raise ChoiceError(
         f"{str(path)!r} has no signatures{known}: {advice}name tensors of its graph with --outputs"
     )
 
@@ -174,7 +174,7 @@ def choose_outputs(
     """The wanted (key, tensor) pairs and the wanted ops without outputs.
 
     Each of ``outputs`` is a key of ``found``, an op or a tensor name; ``None`` takes all of
-    ``found``.  Raises :class:`UsageError` for a name that is none of these, :class:`ModelError` if
+    ``found``.  Raises :class:`ChoiceError` for a name that is none of these, :class:`ModelError` if
     ``found`` itself has one.
     """
     if not outputs:
@@ -187,7 +187,7 @@ def choose_outputs(
         if op not in ops:
             known = ", ".join(sorted(found))
             known = f"the outputs are {known}" if known else "give the name of an op in the graph"
-            wrong = UsageError if outputs else ModelError
+            wrong = ChoiceError if outputs else ModelError
             raise wrong(f"there is no output or op {key!r}; {known}")
         if is_control(name) or (":" not in name and _gives_nothing(ops[op].op)):
             targets.append(op)

@@ -76,10 +76,16 @@ def _answer(found: Comparison) -> str:
     if not fitting:
         return f"{ours.name} {own}; none of the {len(others)} others fits."
     best = min(fitting, key=lambda row: getattr(row, key))
+    step = ""
+    if key == "sent_bytes" and ours.fits and best.step_seconds and ours.step_seconds:
+        step = (
+            f", in a step of {format_seconds(best.step_seconds)} ({ours.name}: "
+            f"{format_seconds(ours.step_seconds)})"
+        )
     return (
         f"{ours.name} {own}; of the {len(others)} others {len(fitting)} "
-        f"{'fits' if len(fitting) == 1 else 'fit'}, and the best, {best.name}, "
-        f"{words.format(render(getattr(best, key)))}."
+        f"{'fits' if len(fitting) == 1 else 'fit'}; of them {best.name} "
+        f"{words.format(render(getattr(best, key)))}{step}."
     )
 
 

@@ -11,11 +11,11 @@ from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.rendering.quantities import format_count, shorten
 
 
-def loading_rows(facts: LoadingFacts | None, signature: str) -> list[tuple[str, str]]:
+def loading_rows(facts: LoadingFacts | None, signature: str, kind: str) -> list[tuple[str, str]]:
     """Returns rows on what is loaded and what the host holds meanwhile; none without variables."""
     if facts is None:
         return []
-    rows = [("loading", _restored(facts, signature))] if facts.variable_count else []
+    rows = [("loading", _restored(facts, signature, kind))] if facts.variable_count else []
     if facts.table_bytes or facts.at_least:
         least = "at least " if facts.at_least else ""
         rows.append(
@@ -32,10 +32,10 @@ def loading_rows(facts: LoadingFacts | None, signature: str) -> list[tuple[str, 
     return rows
 
 
-def loaded_line(facts: LoadingFacts, signature: str) -> str:
+def loaded_line(facts: LoadingFacts, signature: str, kind: str) -> str:
     """Returns where variables are loaded by the plan, and the loader that does otherwise."""
     placed, plain = facts.devices[PLACED], facts.devices[PLAIN]
-    line = f"{_restored(facts, signature)}\nto {_where(placed)}"
+    line = f"{_restored(facts, signature, kind)}\nto {_where(placed)}"
     return line if plain == placed else f"{line}\nby plain {PLAIN} to {_where(plain)}"
 
 
@@ -43,7 +43,7 @@ def _where(devices: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {format_bytes(size)}" for name, size in devices.items()) or "nothing"
 
 
-def _restored(facts: LoadingFacts, signature: str) -> str:
+def _restored(facts: LoadingFacts, signature: str, kind: str) -> str:
     """Which variables are used, and what is restored all the same."""
     count, used = facts.variable_count, facts.used_count
     whole = format_bytes(facts.restored_bytes)
@@ -53,8 +53,9 @@ def _restored(facts: LoadingFacts, signature: str) -> str:
     unused = f"{used:,} of {format_count(count, 'variable')} are used{by}; loading restores {whole}"
     if not facts.copy_count:
         return unused
+    file = "SavedModel that Keras exports of this file" if kind == "keras" else "file"
     return (
-        f"{unused}, as the file stores {format_count(facts.copy_count, 'used variable')} "
+        f"{unused}, as the {file} stores {format_count(facts.copy_count, 'used variable')} "
         f"({format_bytes(facts.copied_bytes)}) twice"
     )
 

@@ -156,7 +156,9 @@ def _quality(plan: Plan) -> RenderableType:
             ("step", _step_line(metrics)),
         ]
     if plan.loading is not None and plan.loading.used_count < plan.loading.variable_count:
-        rows.append(("loading", loaded_line(plan.loading, plan.model["signature"])))
+        rows.append(
+            ("loading", loaded_line(plan.loading, plan.model["signature"], plan.model["format"]))
+        )
     if plan.rewriting:
         rows.append(("rewritten", rewriting_text(plan.rewriting)))
     if metrics.fit_extra_seconds is not None:

@@ -192,7 +192,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         ("scopes at peak", Text("\n".join(scopes) or "none")),
         ("largest at peak", Text("\n".join(largest) or "none")),
         ("resident", resident),
-        *loading_rows(report.loading, report.model.signature),
+        *loading_rows(report.loading, report.model.signature, report.model.format),
     ]
 
 

@@ -105,7 +105,9 @@ def _bar(found: Sweep, row: SweepRow) -> str:
 
 
 def _verdict(found: Sweep) -> str:
-    caps = ", ".join(f"{device} {format_cap(cap)}" for device, cap in found.caps.items())
+    caps = "limits: " + ", ".join(
+        f"{device} {format_cap(cap)}" for device, cap in found.caps.items()
+    )
     low, high = found.largest_fitting, found.smallest_failing
     if any(row.fits is None for row in found.rows):
         failing = f"; {high:,} does not" if high is not None else ""
@@ -121,7 +123,7 @@ def _verdict(found: Sweep) -> str:
             more = f"; with --offload auto {found.offloaded_fitting:,} fits (tried)"
         return f"No batch size fits{how}: {high:,} {fails}{more} ({caps})."
     if high is None:
-        return f"Every batch size tried fits{how}, up to {low:,} ({caps})."
+        return f"All fit{how}; the largest tried is {low:,} ({caps})."
     if high == low + 1:
         return f"The largest batch that fits{how} is {low:,}; {high:,} {fails} ({caps})."
     return f"A batch of {low:,} fits{how}, {high:,} {fails}; none between them was tried ({caps})."

@@ -121,6 +121,8 @@ def _answer(found: Verification) -> str:
     steps = f", {format_count(memory.steps, 'step')} within the limits" if memory else ""
     outputs = "outputs equal" if found.outputs else "no outputs to compare"
     outputs = "outputs not compared" if found.simulated else outputs
+    if not found.planned and not any(row.requested for row in found.ops):
+        return f"Ran, but the model asks for no devices: give a PLAN to check them; {outputs}."
     return (
         f"Ran as {wish}: {counts['matched_ops']:,} of {format_count(counts['ops'], 'op')} on their "
         f"devices{', the others explained' if counts['off_device'] else ''}, {outputs}{steps}."
@@ -160,7 +162,7 @@ _JUDGES = {"gpu": "GPUs", "cpu": "CPU devices", "simulated": "simulated GPUs"}
 def _result(found: Verification) -> Text:
     count = len(found.mismatches)
     if not count:
-        words = "as planned" if found.planned else "as the model asks for"
+        words = "as planned" if found.planned else "as the devices in the model ask"
         return Text(f"{words}: no unexplained difference", style="green")
     shown = "\n".join(found.mismatches[:ROWS])
     more = f"\nand {count - ROWS:,} more" if count > ROWS else ""

@@ -52,7 +52,7 @@ def test_on_hardware_and_without_a_plan_it_says_so():
     assert "Run on the devices asked for" in text
     assert "Rehearsal" not in text
     assert "no plan to compare with" in text
-    assert "as the model asks for: no unexplained difference" in text
+    assert "as the devices in the model ask: no unexplained difference" in text
 
 
 def test_without_a_transfer_none_is_predicted():
