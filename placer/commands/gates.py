@@ -251,7 +251,7 @@ def check_findings(
     for row in plan.devices if plan and "offload" in gates else ():
         if row.spilled_bytes:
             size = format_bytes(row.spilled_bytes)
-            found.append(f"{size} that an accelerator could hold are offloaded to {row.name}")
+            found.append(f"{size} of ops with a GPU kernel are offloaded to {row.name}")
     if "offload" in gates and not found and codes.get("all_on_host"):
         found.append("everything is offloaded to the host")
     if "unmodelled" in gates and unmodelled:

@@ -31,6 +31,12 @@ HOST_CONSTANT = "host_constant"
 _ON_CPU = "there it saves transfers, and costs least of all placements that were found"
 
 
+_GPU_KERNEL = (
+    "it has a GPU kernel: it runs on a CPU only if it is pinned there, or with --offload auto if "
+    "it has a CPU kernel"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """The whole group of an op on another device.
@@ -45,6 +51,7 @@ class Move:
     transfer_bytes: int | None = None
     sent_bytes: int | None = None
     step_seconds: float | None = None
+    busiest_seconds: float | None = None
     over_bytes: Mapping[str, int] = field(default_factory=dict)
     spills: bool = False
 
@@ -126,8 +133,8 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     moves = tuple(_moves(plan, members.ops, group, constraints, workload))
     full = [move.device for move in moves if move.over_bytes.get(move.device)]
     code, reason, binding = _reason(op, device, group, constraints, full)
-    if code == CHOSEN:
-        reason = _instead(moves) or reason
+    if code == CHOSEN or reason == _ON_CPU:
+        reason = _instead(moves, plan.solver.objective or "") or reason
     readers = set(graph.ops[op].inputs)
     outputs = set(graph.output_names[op])
     apart = (pair for pair in hints_apart(graph, plan.placement) if op in pair)
@@ -238,7 +245,12 @@ def _moves(
         may_spill = constraints.spillable[group] and device.name in opened
         is_free = device.name in constraints.group_devices[group]
         if not is_free and not may_spill:
-            yield Move(device=device.name, refused=_refusal(members, device.name, constraints))
+            refused = _refusal(members, device.name, constraints)
+            if not refused and opened and device.type == "CPU" and device.name not in opened:
+                refused = (
+                    "the client is for what is fed, fetched or pinned there (any_ops opens it)"
+                )
+            yield Move(device=device.name, refused=refused or _GPU_KERNEL)
             continue
         before = before or predict_placement(workload, plan.placement, with_needs=False).metrics
         moved = {**plan.placement, **dict.fromkeys(members, device.name)}
@@ -248,6 +260,7 @@ def _moves(
             transfer_bytes=_more(before, after, "data", "feed"),
             sent_bytes=_more(before, after, "data", "feed", "fetch"),
             step_seconds=after.schedule.step_seconds - before.schedule.step_seconds,
+            busiest_seconds=after.schedule.bottleneck_seconds - before.schedule.bottleneck_seconds,
             over_bytes=after.over_caps(workload.cluster.caps),
             spills=not is_free,
         )
@@ -257,15 +270,21 @@ def _more(before: Metrics, after: Metrics, *kinds: str) -> int:
     return after.bytes_of(*kinds) - before.bytes_of(*kinds)
 
 
-def _instead(moves: Sequence[Move]) -> str:
-    """Returns what its group would cost on each other device that is open to it."""
+def _instead(moves: Sequence[Move], objective: str) -> str:
+    """Returns what its group would cost on each other device that is open to it, the figure of the
+    ``objective`` first."""
     told = []
     for move in moves:
         if move.refused:
             continue
         if over := move.over_bytes.get(move.device):
             told.append(f"{move.device} would require {format_bytes(over)} more than its limit")
-        elif (more := move.sent_bytes or 0) > 0:
+        elif objective == "throughput" and (longer := move.busiest_seconds or 0.0) > 0:
+            told.append(
+                f"with it on {move.device} the busiest device would be busy for "
+                f"{format_seconds(longer)} more"
+            )
+        elif objective != "step-time" and (more := move.sent_bytes or 0) > 0:
             told.append(f"on {move.device} a step would send {format_bytes(more)} more")
         elif (longer := move.step_seconds or 0.0) > 0:
             told.append(f"on {move.device} a step would take {format_seconds(longer)} longer")
@@ -281,10 +300,7 @@ def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> s
         restriction = constraints.restrictions[member]
         if restriction.code and device not in restriction.devices:
             return f"{member}: {restriction.reason}" if len(members) > 1 else restriction.reason
-    return (
-        "it has a GPU kernel: it runs on a CPU only if it is pinned there, or with --offload auto "
-        "if it has a CPU kernel"
-    )
+    return ""
 
 
 def _crossings(

@@ -353,7 +353,7 @@ def test_earlier_names_still_work(pipeline, capsys):
         ("unmodelled", "3 ops have no cost model: Odd"),
         ("unknown-shape", "2 tensors have an unknown shape"),
         ("fallback", "5 ops do not run on the device that the graph asks for"),
-        ("offload", "7.00 MiB that an accelerator could hold are offloaded to CPU:0"),
+        ("offload", "7.00 MiB of ops with a GPU kernel are offloaded to CPU:0"),
     ],
 )
 def test_fail_on_is_a_gate_on_what_was_found(pipeline, capsys, gate, message):

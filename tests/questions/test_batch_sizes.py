@@ -53,7 +53,7 @@ def test_what_fits_with_offloading_alone_is_said(saved_model):
     assert "with offload='auto' 8 fits (tried)" in found.summary(width=200)
     asked = sweep(saved_model, [8], "GPU:100KiB", offload="auto", time_limit=2.0, max_trials=0)
     assert asked.largest_fitting == 8
-    assert "fits with offloading, up to 8" in asked.summary(width=200)
+    assert "All fit with offloading; the largest tried is 8" in asked.summary(width=200)
 
 
 @pytest.mark.slow
