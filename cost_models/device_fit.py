@@ -149,8 +149,9 @@ def _kinds(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
 
 
 def _mean_seconds(samples: Sequence[Sample]) -> float:
-    """The mean without the largest twentieth: now and then a read copies its variable."""
-    seconds = sorted(sample.seconds for sample in samples)
+    """The mean of one launch without the largest twentieth: now and then a read copies its
+    variable."""
+    seconds = sorted(sample.seconds / max(1, sample.cost.launches) for sample in samples)
     kept = seconds[: max(1, math.floor(_USUAL_SHARE * len(seconds)))]
     return _rounded(max(sum(kept) / len(kept), _SHORTEST_LAUNCH_SECONDS))
 

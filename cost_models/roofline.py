@@ -141,7 +141,7 @@ def op_seconds(cost: OpCost, device: DeviceProperties) -> float:
     reached = _efficiency(cost, device)
     launch = reached.launch_seconds
     if cost.flops == 0 and cost.bytes_accessed == 0:
-        return device.dispatch_seconds if launch is None else launch
+        return cost.launches * (device.dispatch_seconds if launch is None else launch)
     if launch is None:
         launch = device.launch_seconds
     launches, traffic = work_on(cost, device)

@@ -1,5 +1,6 @@
 """Costs in the environment that a program runs in."""
 
+import pytest
 from graphs_by_hand import draw, draw_costs
 
 from placer.pipeline.costing import with_kept_constants
@@ -16,3 +17,19 @@ def test_a_session_keeps_the_first_value_of_slots():
     found = with_kept_constants(draw_costs(graph, persistent_bytes=sizes), graph)
     kept = {name: cost.persistent_bytes for name, cost in found.items() if cost.persistent_bytes}
     assert kept == {**sizes, "m": 2 << 20}
+
+
+@pytest.mark.parametrize(("limit", "unused"), [(5, True), (None, False)])
+def test_a_trip_count_that_no_loop_takes_is_said(limit, unused):
+    """A loop with a constant limit has its count; one whose limit is an input takes what is
+    given."""
+    tf = pytest.importorskip("tensorflow")
+    import placer
+
+    @tf.function(input_signature=[tf.TensorSpec([4], name="x"), tf.TensorSpec([], tf.int32)])
+    def step(x, most):
+        end = most if limit is None else limit
+        return tf.while_loop(lambda i, _: i < end, lambda i, x: (i + 1, tf.tanh(x)), [0, x])[1]
+
+    report = placer.report(step, trip_count=7, devices="CPU:0=1GiB")
+    assert ("unused_trip_count" in [code for code, *_ in report.warnings]) is unused

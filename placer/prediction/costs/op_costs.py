@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from statistics import median_low
 
 from cost_models.op_cost import OpCost
@@ -16,8 +17,9 @@ from placer.prediction.memory.buffers import peak_without_feeds
 from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.live_moments import activation_peak
 from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.step.control_flow import find_trip_count, loop_invariants
+from placer.prediction.step.control_flow import TripCount, find_trip_count, loop_invariants
 from placer.prediction.step.executor import prepare, run_once
+from placer.prediction.step.frames import find_loops
 from placer.prediction.step.loop_bodies import BodyLayout
 from placer.prediction.step.tensor_lists import list_costs
 
@@ -31,8 +33,9 @@ def estimate_costs(
     calibrated devices know how much faster that is.
 
     A loop costs its condition and body times the trip count that follows from the graph, else
-    ``trip_count``, else once and flagged inaccurate; a branch op costs the dearest branch; any
-    other op with bodies costs them once, flagged.  Variables weigh on the op ``handle``, each once.
+    ``trip_count``, else once and flagged inaccurate, and so do the ops of a loop of TensorFlow 1; a
+    branch op costs the dearest branch; any other op with bodies costs them once, flagged.
+    Variables weigh on the op ``handle``, each once.
     """
     costs = estimate({op.name: op.info for op in graph.ops.values()})
     costs.update(list_costs(graph, costs))
@@ -47,7 +50,51 @@ def estimate_costs(
             costs[op.name] = bodies.cost_of(op, graph, costs[op.name])
         elif op.op_type in CONTROL_FLOW:  # of unknown shapes, so that its bodies are not known
             costs[op.name] = replace(costs[op.name], unmodelled=True, inaccurate=True)
+    costs.update(_repeated_costs(graph, costs, trip_count))
     return costs
+
+
+def has_unknown_loops(graph: OpGraph) -> bool:
+    """Whether ``graph`` has a loop whose trip count does not follow from it."""
+    bodies = (replace(body, functions=graph.functions) for body in graph.functions.values())
+    for part in (graph, *bodies):
+        whole = [find_trip_count(op, part) for op in part.ops.values() if op.op_type in LOOPS]
+        of_ops = [trips for around in find_loops(part).values() for trips in around]
+        if not all(trips is not None and trips.exact for trips in (*whole, *of_ops)):
+            return True
+    return False
+
+
+def _repeated_costs(
+    graph: OpGraph, costs: Mapping[str, OpCost], trip_count: int | None
+) -> dict[str, OpCost]:
+    """The costs of the ops in loops of TensorFlow 1: what they do in all iterations, and the memory
+    of one."""
+    found = {}
+    for name, loops in find_loops(graph).items():
+        cost, runs = costs[name], [_trips(trips, trip_count) for trips in loops]
+        times = prod(count for count, _ in runs)
+        found[name] = replace(
+            cost,
+            flops=times * cost.flops,
+            tiled_flops=times * cost.tiled_flops,
+            bytes_accessed=times * cost.bytes_accessed,
+            packed_bytes=times * cost.packed_bytes,
+            launches=times * cost.launches,
+            repeats=times * cost.repeats,
+            inaccurate=cost.inaccurate or not all(exact for _, exact in runs),
+        )
+    return found
+
+
+def _trips(found: TripCount | None, given: int | None) -> tuple[int, bool]:
+    """How often a loop runs whose count is ``found``, or else is ``given``, and whether that is
+    known."""
+    if found is not None and found.exact:
+        return found.count, True
+    if given is not None:
+        return given, True
+    return (1, False) if found is None else (found.count, False)
 
 
 def rewritten_costs(
@@ -149,7 +196,8 @@ class _Bodies:
         Of what the iterations hold at once, the last results are the op's outputs, and what they
         put into lists is held by these.
         """
-        trips, exact = self._trips(op, graph)
+        found = find_trip_count(op, replace(graph, functions=self.functions))
+        trips, exact = _trips(found, self.trip_count)
         memory = follow_loop(
             op,
             self.functions,
@@ -177,15 +225,6 @@ class _Bodies:
         )
         return cost if exact else replace(cost, inaccurate=True)
 
-    def _trips(self, op: Op, graph: OpGraph) -> tuple[int, bool]:
-        """How often a loop runs, and whether that is known."""
-        found = find_trip_count(op, replace(graph, functions=self.functions))
-        if found is not None and found.exact:
-            return found.count, True
-        if self.trip_count is not None:
-            return self.trip_count, True
-        return (1, False) if found is None else (found.count, False)
-
     def body(self, name: str) -> _Body:
         if name not in self.found:
             self.found[name] = self._estimate_body(self.functions[name])
@@ -201,6 +240,7 @@ class _Bodies:
         for op in body.ops.values():
             if op.bodies:
                 costs[op.name] = self.cost_of(op, body, costs[op.name])
+        costs.update(_repeated_costs(body, costs, self.trip_count))
         total = replace(
             _with_bodies(OpCost(), costs.values()),
             flops=sum(cost.flops for cost in costs.values()),

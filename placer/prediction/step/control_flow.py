@@ -1,6 +1,7 @@
-"""Conclusions from the bodies of functional control flow: what passes through, how often they run.
+"""Conclusions from the bodies of loops: what passes through, how often they run.
 
-In a body, ``feeds`` are its arguments and ``fetches`` its results, each once and in order.
+In a body, ``feeds`` are its arguments and ``fetches`` its results, each once and in order.  The
+loops of TensorFlow 1 are given the same form (:mod:`placer.prediction.step.frames`).
 """
 
 import math
@@ -8,11 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from placer.graph.op_graph import Op, OpGraph
-from placer.graph.op_types import LOOPS
+from placer.graph.op_types import ENTERS, LOOPS, NEXT_ITERATIONS, SWITCHES
 from placer.graph.tensor_names import op_of, split_tensor
 
-_SAME_VALUE = frozenset({"Identity", "StopGradient", "PreventGradient", "Cast", "EnsureShape"})
-_ADDITIONS = frozenset({"Add", "AddV2"})
+_SAME_VALUE = (
+    frozenset({"Identity", "StopGradient", "PreventGradient", "Cast", "EnsureShape"})
+    | (ENTERS | SWITCHES | NEXT_ITERATIONS)  # of loops of TensorFlow 1
+)
+_ADDITIONS = frozenset({"Add", "AddV2", "Sub"})
 _MIRRORED = {
     "Less": "Greater",
     "LessEqual": "GreaterEqual",
@@ -37,7 +41,7 @@ def loop_invariants(body: OpGraph) -> frozenset[int]:
     return frozenset(
         index
         for index, (feed, fetch) in enumerate(zip(body.feeds, body.fetches, strict=False))
-        if op_of(_origin(fetch, body)) == feed
+        if op_of(origin(fetch, body)) == feed
     )
 
 
@@ -52,10 +56,17 @@ def find_trip_count(op: Op, graph: OpGraph) -> TripCount | None:
     body = _function(op, graph, "body")
     if condition is None or body is None or not condition.fetches:
         return None
-    arguments = _arguments(op, graph)
+    return count_trips(condition.fetches[0], condition, body, _arguments(op, graph))
+
+
+def count_trips(
+    tensor: str, condition: OpGraph, body: OpGraph, arguments: Sequence[Number | None]
+) -> TripCount | None:
+    """How often a loop runs that goes on while ``tensor`` of its ``condition`` holds, given the
+    scalars that go into it."""
     counts = [
         _count(comparison, condition, body, arguments)
-        for comparison in _conjuncts(condition.fetches[0], condition)
+        for comparison in _conjuncts(tensor, condition)
     ]
     known = [count for count in counts if count is not None]
     if not known:
@@ -67,7 +78,7 @@ def _arguments(op: Op, graph: OpGraph) -> tuple[Number | None, ...]:
     """The scalars that go into a loop, as far as they are known."""
     found = [_scalar(properties.value) for properties in op.info.inputs]
     for index, tensor in enumerate(op.inputs):
-        name, output = split_tensor(_origin(tensor, graph))
+        name, output = split_tensor(origin(tensor, graph))
         if found[index] is None and graph.ops[name].op_type in LOOPS:
             found[index] = _counted(graph.ops[name], output, graph)
     return tuple(found)
@@ -75,11 +86,19 @@ def _arguments(op: Op, graph: OpGraph) -> tuple[Number | None, ...]:
 
 def _counted(loop: Op, output: int, graph: OpGraph) -> Number | None:
     """Returns the last value of a loop's counter number ``output``, ``None`` if it is unknown."""
-    body, trips = _function(loop, graph, "body"), find_trip_count(loop, graph)
-    if body is None or trips is None or not trips.exact:
-        return None
+    body = _function(loop, graph, "body")
     arguments = tuple(_scalar(properties.value) for properties in loop.info.inputs)
-    start, step = arguments[output], _step(output, body, arguments)
+    trips = find_trip_count(loop, graph)
+    return None if body is None else last_value(output, body, arguments, trips)
+
+
+def last_value(
+    index: int, body: OpGraph, arguments: Sequence[Number | None], trips: TripCount | None
+) -> Number | None:
+    """The value of a loop's counter number ``index`` after all trips, ``None`` if it is unknown."""
+    if trips is None or not trips.exact:
+        return None
+    start, step = arguments[index], _step(index, body, arguments)
     return None if start is None or step is None else start + trips.count * step
 
 
@@ -90,7 +109,7 @@ def _function(op: Op, graph: OpGraph, attribute: str) -> OpGraph | None:
 
 def _conjuncts(tensor: str, graph: OpGraph) -> Iterator[Op]:
     """The ops whose results are joined by ``and``."""
-    producer = graph.ops[op_of(_origin(tensor, graph))]
+    producer = graph.ops[op_of(origin(tensor, graph))]
     if producer.op_type == "LogicalAnd":
         for name in producer.inputs:
             yield from _conjuncts(name, graph)
@@ -107,8 +126,8 @@ def _count(
     left, right = comparison.inputs
     sides = ((comparison.op_type, left, right), (_MIRRORED[comparison.op_type], right, left))
     for relation, counter, limit in sides:
-        index = _argument(counter, condition)
-        bound = _value(limit, condition, body, arguments)
+        index = argument_of(counter, condition)
+        bound = constant_value(limit, condition, body, arguments)
         if index is None or bound is None:
             continue
         start, step = arguments[index], _step(index, body, arguments)
@@ -135,33 +154,36 @@ def _step(index: int, body: OpGraph, arguments: Sequence[Number | None]) -> Numb
     """Returns the number that the body adds to its argument number ``index``."""
     if index >= len(body.fetches):
         return None
-    addition = body.ops[op_of(_origin(body.fetches[index], body))]
+    addition = body.ops[op_of(origin(body.fetches[index], body))]
     if addition.op_type not in _ADDITIONS:
         return None
-    for counter, step in (addition.inputs, addition.inputs[::-1]):
-        if _argument(counter, body) == index:
-            return _value(step, body, body, arguments)
+    for counter, added in (addition.inputs, addition.inputs[::-1]):
+        if argument_of(counter, body) == index:
+            step = constant_value(added, body, body, arguments)
+            if addition.op_type != "Sub" or step is None:
+                return step
+            return -step if counter == addition.inputs[0] else None
     return None
 
 
-def _value(
+def constant_value(
     tensor: str, graph: OpGraph, body: OpGraph, arguments: Sequence[Number | None]
 ) -> Number | None:
     """The scalar that ``tensor`` is in every iteration, ``None`` if it may change."""
-    index = _argument(tensor, graph)
+    index = argument_of(tensor, graph)
     if index is not None:
-        return arguments[index] if index in loop_invariants(body) else None
-    producer = graph.ops[op_of(_origin(tensor, graph))]
-    return _scalar(producer.info.outputs[0].value) if producer.op_type == "Const" else None
+        return arguments[index] if index in body.ask_once(loop_invariants) else None
+    name, output = split_tensor(origin(tensor, graph))
+    return _scalar(graph.ops[name].info.outputs[output].value)
 
 
-def _argument(tensor: str, graph: OpGraph) -> int | None:
+def argument_of(tensor: str, graph: OpGraph) -> int | None:
     """The number of the argument that ``tensor`` is, ``None`` if it is computed."""
-    producer = op_of(_origin(tensor, graph))
+    producer = op_of(origin(tensor, graph))
     return graph.feeds.index(producer) if producer in graph.feeds else None
 
 
-def _origin(tensor: str, graph: OpGraph) -> str:
+def origin(tensor: str, graph: OpGraph) -> str:
     """The tensor whose value ``tensor`` has."""
     producer = graph.ops[op_of(tensor)]
     while producer.op_type in _SAME_VALUE and producer.name not in graph.feeds:
