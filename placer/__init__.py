@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from placer.plan.plan import Plan as Plan
     from placer.problem.placement_problem import PlacementProblem as PlacementProblem
     from placer.questions.auto import auto as auto
+    from placer.questions.auto import compare_strategies as compare_strategies
     from placer.questions.auto_result import AutoResult as AutoResult
     from placer.questions.batch_sizes import sweep as sweep
     from placer.questions.calibration import calibrate as calibrate
@@ -60,6 +61,7 @@ _HOMES = {
     "auto": "placer.questions.auto",
     "calibrate": "placer.questions.calibration",
     "compare": "placer.questions.comparison",
+    "compare_strategies": "placer.questions.auto",
     "cpu_devices": "placer.application.devices.device_mapping",
     "data_parallel": "placer.strategies.replicas",
     "configure_runtime": "placer.application.devices.runtime_settings",
@@ -90,7 +92,7 @@ _HOMES = {
 }
 
 _LONG = frozenset(
-    {"auto", "calibrate", "compare", "diff_models", "explain", "place"}
+    {"auto", "calibrate", "compare", "compare_strategies", "diff_models", "explain", "place"}
     | {"fewest_pieces", "find_fixes", "profile", "profile_trace", "report", "sweep", "verify"}
 )
 """Functions that show what they do where they take long."""

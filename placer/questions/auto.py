@@ -90,6 +90,10 @@ def auto(
         return Choice(program, for_, margin, exact=exact).result()
 
 
+compare_strategies = auto
+"""As it was called before."""
+
+
 class Choice:
     """Tries one way after the other, and decides.  ``rows`` are in the order of simplicity."""
 

@@ -134,6 +134,7 @@ def test_strategies_are_the_rows_of_auto(saved_model, tmp_path, monkeypatch, cap
     rows = found.rows
     divided = [row for row in rows if ":" in row.name and row.step_seconds]
     assert divided
+    assert placer.compare_strategies(saved_model, devices, batch_size=1024, **WORK).rows == rows
     for row in divided:
         plan = placer.place(saved_model, devices, batch_size=1024, strategy=row.name, **WORK)
         assert plan.metrics.step_seconds == row.step_seconds
