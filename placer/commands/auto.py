@@ -77,6 +77,8 @@ def run(arguments: argparse.Namespace) -> None:
             f"\nPlaced program written to {arguments.output}, its plan to {plan_file}; a step "
             "of it ran as planned\n"
         )
+    elif arguments.format == "text" and not arguments.dry_run and not found.changes_nothing:
+        sys.stdout.write("\nNothing is written: -o OUT verifies and writes the placed program\n")
 
 
 def _build(found: AutoResult, arguments: argparse.Namespace, plan_file: str) -> None:

@@ -189,7 +189,7 @@ def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator
     }
     for name, floor in floors.items():
         least = format_bytes(floor.bytes)
-        message += f"; {floor.op} alone, with its inputs and outputs, requires {least} on {name}"
+        message += f"; {floor.op} alone, beside all that stays, requires {least} on {name}"
     if fitted.step.is_cut:
         message += (
             f"; the time limit of {workload.wanted.time_limit:g} s ended the search, "

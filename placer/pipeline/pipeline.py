@@ -97,6 +97,7 @@ def _fit_instead(plan: Plan, workload: Workload) -> PlanWarning | None:
     """A warning for a plan that spills ops of a step that trains: what may keep them."""
     wanted = workload.wanted
     spills = plan.fits and any(device.spilled_bytes for device in plan.devices)
+    spills = spills and any(row.need_bytes and row.type != "CPU" for row in plan.devices)
     if not spills or wanted.fit or wanted.strategy or wanted.order != FREE:
         return None
     if not find_roles(workload.graph).gradients:

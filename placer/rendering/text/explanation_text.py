@@ -67,8 +67,11 @@ def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[Renderab
         _by_reason("Ops by reason", found.ops, "{:,}".format, width),
         _by_reason("Resident by reason", found.resident_bytes, format_bytes, width),
         _crossings(found, width),
-        Text("Ops placed by search could be elsewhere; placer explain PLAN OP tells at what cost."),
+        *([Text(_ELSEWHERE)] if any("chosen" in row for row in found.ops.values()) else []),
     ]
+
+
+_ELSEWHERE = "Ops placed by search could be elsewhere; placer explain PLAN OP tells at what cost."
 
 
 def _by_reason(
