@@ -240,7 +240,7 @@ def test_a_cap_below_the_working_set_names_the_op(step, free):
     plan, _ = fitted(step, free, 0.05, time_limit=4)
     assert plan.solver.status == "INFEASIBLE"
     (warning,) = [row for row in plan.warnings if row.code == "fit_not_enough"]
-    assert "alone, with its inputs" in warning.message
+    assert "alone, beside all that stays" in warning.message
     assert warning.ops
 
 
