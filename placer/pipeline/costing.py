@@ -16,7 +16,7 @@ from placer.graph.passes.constant_folding import MOST_FOLDED_BYTES
 from placer.graph.passes.roles import find_roles
 from placer.plan.measured_costs import MeasuredCosts
 from placer.plan.request import Options
-from placer.prediction.costs.op_costs import estimate_costs, has_unknown_loops
+from placer.prediction.costs.op_costs import estimate_costs
 
 _BUILT = ("function", "keras")
 _IN_SESSIONS = ("graph", "graph_def")
@@ -35,14 +35,14 @@ def cost_ops(
     graph, costs = extraction.graph, wanted.costs
     calibrated = any(device.efficiency for device in cluster.devices)
     found = estimate_costs(graph, wanted.trip_count, in_place=calibrated)
-    found = _in_environment(found, extraction, cluster, wanted)
-    if wanted.trip_count is not None and not has_unknown_loops(graph):
+    if wanted.trip_count is not None and found == estimate_costs(graph, in_place=calibrated):
         message = (
             f"trip count {wanted.trip_count} changes nothing: the graph has no loop whose "
             "iteration count is unknown"
         )
         unused = "unused_trip_count", message, ()
         extraction = replace(extraction, warnings=(*extraction.warnings, unused))
+    found = _in_environment(found, extraction, cluster, wanted)
     if costs is None:
         return found, extraction
     by_type = _measured_seconds(extraction, costs)

@@ -54,17 +54,6 @@ def estimate_costs(
     return costs
 
 
-def has_unknown_loops(graph: OpGraph) -> bool:
-    """Whether ``graph`` has a loop whose trip count does not follow from it."""
-    bodies = (replace(body, functions=graph.functions) for body in graph.functions.values())
-    for part in (graph, *bodies):
-        whole = [find_trip_count(op, part) for op in part.ops.values() if op.op_type in LOOPS]
-        of_ops = [trips for around in find_loops(part).values() for trips in around]
-        if not all(trips is not None and trips.exact for trips in (*whole, *of_ops)):
-            return True
-    return False
-
-
 def _repeated_costs(
     graph: OpGraph, costs: Mapping[str, OpCost], trip_count: int | None
 ) -> dict[str, OpCost]:
