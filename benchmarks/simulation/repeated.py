@@ -133,37 +133,39 @@ def own_loop() -> list[int]:
 
 
 def ten_models() -> list[int]:
-    """The peaks of ten models, one after the other."""
-    image, sequence = keras.Input((16, 16, 3)), keras.Input((12, 8))
-    pixels, texts = ones(16, 16, 3), np.ones((40, 12), "int32")
-    small = layers.MaxPool2D()(layers.Conv2D(8, 3, padding="same")(image))
+    """The peaks of ten models of 20 to 120 MB, one after the other."""
+    image, sequence = keras.Input((64, 64, 3)), keras.Input((12, 256))
+    pixels, texts = ones(64, 64, 3), np.ones((40, 12), "int32")
+    small = layers.MaxPool2D()(layers.Conv2D(32, 3, padding="same")(image))
     up = layers.Conv2DTranspose(1, 2, strides=2, activation="sigmoid")(small)
     resized = layers.Conv2D(1, 3, padding="same")(layers.UpSampling2D()(small))
-    attention = layers.MultiHeadAttention(2, 4)(sequence, sequence)
+    attention = layers.MultiHeadAttention(4, 64)(sequence, sequence)
     pooled = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(attention + sequence))
     build: list[Callable[[], None]] = [
-        lambda: fit(keras.Sequential([layers.Dense(32), layers.Dense(1)]), ones(64), ones(1)),
+        lambda: fit(keras.Sequential([layers.Dense(1024), layers.Dense(1)]), ones(1024), ones(1)),
         lambda: fit(
-            keras.Sequential([layers.Dense(1, "sigmoid")]),
-            ones(64),
+            keras.Sequential([layers.Dense(512), layers.Dense(1, "sigmoid")]),
+            ones(1024),
             ones(1),
             "binary_crossentropy",
             metrics=[keras.metrics.AUC()],
         ),
-        lambda: fit(keras.Model(image, up), pixels, ones(16, 16, 1), keras.losses.Dice()),
-        lambda: fit(keras.Model(image, resized), pixels, ones(16, 16, 1)),
+        lambda: fit(keras.Model(image, up), pixels, ones(64, 64, 1), keras.losses.Dice()),
+        lambda: fit(keras.Model(image, resized), pixels, ones(64, 64, 1)),
         lambda: fit(
             keras.Sequential(
-                [layers.Embedding(50, 8, mask_zero=True), layers.LSTM(8), layers.Dense(1)]
+                [layers.Embedding(9000, 64, mask_zero=True), layers.LSTM(256), layers.Dense(1)]
             ),
             texts,
             ones(1),
         ),
-        lambda: fit(keras.Sequential([layers.GRU(8), layers.Dense(1)]), ones(12, 8), ones(1)),
-        lambda: fit(keras.Model(sequence, layers.Dense(1)(pooled)), ones(12, 8), ones(1)),
+        lambda: fit(keras.Sequential([layers.GRU(256), layers.Dense(1)]), ones(12, 256), ones(1)),
+        lambda: fit(keras.Model(sequence, layers.Dense(1)(pooled)), ones(12, 256), ones(1)),
         lambda: fit(
-            keras.Sequential([layers.Conv1D(8, 3), layers.Flatten(), layers.Dense(5, "softmax")]),
-            ones(12, 8),
+            keras.Sequential(
+                [layers.Conv1D(256, 3), layers.Flatten(), layers.Dense(256, "softmax")]
+            ),
+            ones(12, 256),
             np.zeros((40,), "int32"),
             "sparse_categorical_crossentropy",
             metrics=["accuracy"],
@@ -171,19 +173,19 @@ def ten_models() -> list[int]:
         lambda: fit(
             keras.Sequential(
                 [
-                    layers.SeparableConv2D(8, 3),
+                    layers.SeparableConv2D(64, 3),
                     layers.BatchNormalization(),
                     layers.GlobalMaxPooling2D(),
                 ]
             ),
             pixels,
-            ones(8),
+            ones(64),
             "huber",
         ),
         lambda: fit(
-            keras.Sequential([layers.Dropout(0.5), layers.Dense(64), layers.Dense(64)]),
-            ones(64),
-            ones(64),
+            keras.Sequential([layers.Dropout(0.5), layers.Dense(1024), layers.Dense(1024)]),
+            ones(1024),
+            ones(1024),
             "cosine_similarity",
             metrics=["mae"],
         ),
