@@ -62,6 +62,17 @@ def virtual_time(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
     return virtual
 
 
+@pytest.fixture
+def v1_loops() -> Iterator[None]:
+    """Loops as TensorFlow 1 builds them: Enter, Merge, Switch, NextIteration, Exit."""
+    v1 = pytest.importorskip("tensorflow").compat.v1
+    was_on = v1.control_flow_v2_enabled()
+    v1.disable_control_flow_v2()
+    yield
+    if was_on:
+        v1.enable_control_flow_v2()
+
+
 @pytest.fixture(scope="session")
 def test_data() -> Path:
     """The folder of real graphs that PLACER_TEST_DATA names; skips without it."""

@@ -19,7 +19,7 @@ from placer.plan.request import Options
 from placer.prediction.costs.op_costs import estimate_costs
 
 _BUILT = ("function", "keras")
-_IN_SESSIONS = ("graph", "graph_def")
+_IN_SESSIONS = ("graph", "graph_def", "meta_graph")
 
 _UPDATES_WITH_SLOTS = ("ResourceApply", "ResourceSparseApply")
 

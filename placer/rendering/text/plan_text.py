@@ -31,6 +31,7 @@ from placer.rendering.text.loading_text import loaded_line, need_lines
 _FORMAT_WORDS = {
     "saved_model": "SavedModel",
     "graph_def": "GraphDef",
+    "meta_graph": "MetaGraphDef",
     "keras": "Keras model",
     "function": "tf.function",
     "graph": "tf.Graph",

@@ -258,16 +258,6 @@ def test_sparse_lookups_know_their_rows():
             assert all(a <= b for a, b in zip(shape, properties.shape, strict=True)), name
 
 
-@pytest.fixture
-def v1_loops():
-    """Loops as TensorFlow 1 builds them: Enter, Merge, Switch, NextIteration, Exit."""
-    was_on = v1.control_flow_v2_enabled()
-    v1.disable_control_flow_v2()
-    yield
-    if was_on:
-        v1.enable_control_flow_v2()
-
-
 def test_a_v1_loop_with_tensor_arrays_and_its_gradient(v1_loops):
     """Reads have the shape of writes, pops of pushes, loop variables the one they enter with."""
     with tf.Graph().as_default() as graph:

@@ -118,15 +118,6 @@ LOOPS = {
 }
 
 
-@pytest.fixture
-def control_flow_v1():
-    was_on = v1.control_flow_v2_enabled()
-    v1.disable_control_flow_v2()
-    yield
-    if was_on:
-        v1.enable_control_flow_v2()
-
-
 def runs(graph, tensor):
     """How often each op runs in one step."""
     metadata = v1.RunMetadata()
@@ -150,7 +141,7 @@ def built(build):
     return graph, result, found.graph
 
 
-@pytest.mark.usefixtures("control_flow_v1")
+@pytest.mark.usefixtures("v1_loops")
 @pytest.mark.parametrize("name", LOOPS)
 def test_the_counts_are_those_of_a_run(name):
     """Every op of the bodies, those of gradients and of loops in loops included."""
@@ -164,7 +155,7 @@ def test_the_counts_are_those_of_a_run(name):
         assert prod(trips.count for trips in loops[op]) == ran[op], op
 
 
-@pytest.mark.usefixtures("control_flow_v1")
+@pytest.mark.usefixtures("v1_loops")
 def test_a_counter_of_the_loop_around_stands_still():
     """The inner loop's ``i < 2`` never changes in it: how often it runs is not known from that."""
 
