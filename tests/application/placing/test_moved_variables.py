@@ -132,7 +132,11 @@ def test_nothing_stays_at_home_and_all_comes_back(plan):
         assert {name: found[name] for name in plan.variables} == plan.variables
         resident = {row.name: row.resident_bytes for row in plan.devices}
         for stand_in, name in (("CPU:1", "GPU:0"), ("CPU:2", "GPU:1")):
-            assert on_device(stand_in, but=before) == pytest.approx(resident[name], rel=0.02)
+            there = [v for v in keras_variables(model) if plan.variables.get(v.path) == name]
+            held = on_device(stand_in, but=before)
+            assert held == sum(v.numpy().nbytes for v in there)
+            # The plan counts constants as well, which a search may put here or there
+            assert resident[name] - 256 <= held <= resident[name]
         del before
         inside = model.get_weights()
     assert [variable.value for variable in model.weights] == originals
