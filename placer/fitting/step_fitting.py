@@ -130,22 +130,33 @@ _LOG = logging.getLogger(__name__)
 
 
 def fit_by_swaps(trials: StepTrials, base: Base) -> None:
-    """Lowers the budgets until what waits on the host meanwhile lets the step fit."""
+    """Lowers the budgets until what waits on the host meanwhile lets the step fit, then tries some
+    near the best: gaps between buffers come and go with one swap more or less."""
     budgets: Mapping[str, int] = trials.full(base)
-    reductions, known = trials.reductions(base, base.order, budgets), None
-    for _ in range(trials.schedule.most_budgets):
-        if trials.is_late():
-            return
-        planned = _plan_swaps(trials, base, reductions, budgets)
-        if planned is None or planned == known:
-            return
-        known = planned
-        step = trials.hold(planned.rewriting, planned.order)
-        told = {name: format_bytes(size) for name, size in step.over_bytes.items()}
+    reductions = trials.reductions(base, base.order, budgets)
+    seen: list[PlannedStep] = []
+    found: list[tuple[int, Mapping[str, int]]] = []
+
+    def over(budgets: Mapping[str, int]) -> Mapping[str, int] | None:
+        planned = None if trials.is_late() else _plan_swaps(trials, base, reductions, budgets)
+        if planned is None or planned in seen:
+            return None
+        seen.append(planned)
+        over = trials.hold(planned.rewriting, planned.order).over_bytes
+        told = {name: format_bytes(size) for name, size in over.items()}
         _LOG.info("swapping to fit: over by %s", told or "nothing")
-        if step.fits:
-            return
-        budgets = trials.lowered(budgets, step.over_bytes)
+        found.append((sum(over.values()), budgets))
+        return over
+
+    for _ in range(trials.schedule.most_budgets):
+        if not (excess := over(budgets)):
+            break
+        budgets = trials.lowered(budgets, excess)
+    least, best = min(found, key=lambda each: each[0], default=(0, budgets))
+    for share in trials.schedule.near_shares if least else ():
+        near = over({name: int(share * size) for name, size in best.items()})
+        if near is not None and not near:
+            break
 
 
 def fit_by_both(trials: StepTrials, base: Base) -> None:

@@ -32,6 +32,7 @@ class FitSchedule:
     most_budgets: int = 8
     untimed_budgets: int = 6  # where no time is given
     least_step: float = 0.04  # by which a budget falls when its plan does not fit
+    near_shares: tuple[float, ...] = (0.99, 1.01, 0.98, 1.02, 0.97, 1.03)  # of the best budgets
     descent_share: float = 0.1  # of the time that is left, for an order with less in use
     edge_shares: tuple[float, ...] = (0.001, 0.004)  # of the peak: smaller buffers are left alone
     relief_shares: tuple[float, ...] = (1.0, 0.3)  # of hidden swaps: what they may bring
