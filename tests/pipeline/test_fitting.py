@@ -312,7 +312,7 @@ def test_a_plan_that_spills_names_the_other_way(step, free):
     """Where ops of a training step are spilled, that it may be rewritten instead is said, and that
     this was not tried."""
     cap = int(0.6 * needed(free))
-    plan = placer.place(step[0], "1xT4", max_memory={0: cap}, time_limit=4)
+    plan = placer.place(step[0], "1xT4", max_memory={0: cap}, time_limit=20)
     assert any(device.spilled_bytes for device in plan.devices)
     (warning,) = [row for row in plan.warnings if row.code == "fit_instead"]
     assert "--fit auto" in warning.message
