@@ -9,7 +9,7 @@
 from dataclasses import replace
 
 from placer.graph.op_graph import Op, OpGraph
-from placer.graph.passes.pushed_constants import push_constants
+from placer.graph.passes.ordered_factors import order_factors
 from placer.graph.tensor_names import op_of
 
 _NEUTRAL = {
@@ -23,8 +23,8 @@ _NEUTRAL = {
 
 
 def rearrange_constants(graph: OpGraph) -> OpGraph:
-    """``graph`` as its constants are rearranged on accelerators; the ops and their names stay."""
-    return push_constants(without_neutral(graph))
+    """``graph`` as its products and sums are rearranged on accelerators; ops and names stay."""
+    return order_factors(without_neutral(graph))
 
 
 def without_neutral(graph: OpGraph) -> OpGraph:
