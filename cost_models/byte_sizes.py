@@ -185,5 +185,6 @@ def bytes_with_unit(size: str | int) -> int:
     found = parse_bytes(size)
     if isinstance(size, str) and size.strip().isdecimal() and 0 < found < MEBIBYTE:
         unit = "GiB" if found < 1000 else "MiB"
-        raise ValueError(f"{size.strip()} bytes? Write the unit: {found}{unit}, or {found}B")
+        plural = "s" * (found > 1)
+        raise ValueError(f"{size.strip()} byte{plural}? Write the unit: {found}{unit}, or {found}B")
     return found

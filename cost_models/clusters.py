@@ -84,7 +84,8 @@ def parse_cluster(
         drafts.append(DeviceDraft(name=HOST, preset=preset("CPU")))
     caps = _parse_caps(max_memory, [draft.name for draft in drafts])
     here, file = _are_here(drafts), text if text.endswith(".toml") else ""
-    devices = tuple(_device(draft, caps.get(draft.name), reserve, here, file) for draft in drafts)
+    _require_memory([draft for draft in drafts if draft.name not in caps], file)
+    devices = tuple(_device(draft, caps.get(draft.name), reserve, here) for draft in drafts)
     return replace(cluster, devices=devices)
 
 
@@ -115,20 +116,32 @@ def _are_here(drafts: Sequence[DeviceDraft]) -> bool:
     return not in_jobs and (not accelerators or accelerators <= accelerator_count())
 
 
+def _require_memory(drafts: Sequence[DeviceDraft], file: str) -> None:
+    """Raises ``ValueError`` if devices without a limit (of a cluster ``file``, if any) have no
+    memory of their own."""
+    lacking = [d for d in drafts if not (d.memory_bytes or d.preset.card or d.preset.type == "CPU")]
+    if not lacking:
+        return
+    first, count = lacking[0], len(lacking)
+    names, verb = first.name, "has"
+    if count > 1:
+        names, verb = f"{first.name} and {count - 1:,} more", "have"
+    known = f"{count}x{first.preset.type}" if count > 1 else first.preset.type
+    write = 'add memory = "8GiB"' if file else f"write {known}:8GiB"
+    raise ValueError(
+        f"{file and f'{file}: '}{names} {verb} no memory size; {write}, name a model such as "
+        f"{f'{count}x' * (count > 1 and not file)}A100-40GB, or add --max-memory "
+        f"{first.preset.type}=8GiB"
+    )
+
+
 def _device(
-    draft: DeviceDraft, cap: int | None, reserve: str | int | None, here: bool, file: str
+    draft: DeviceDraft, cap: int | None, reserve: str | int | None, here: bool
 ) -> DeviceProperties:
-    """The device (of a cluster ``file``, if any) with its memory: the cap, else what was given,
-    else what TensorFlow hands out of the preset's card, else that of this machine if it is
-    ``here``."""
+    """The device with its memory: the cap, else what was given, else what TensorFlow hands out of
+    the preset's card, else that of this machine if it is ``here``."""
     card = draft.preset.card
     memory = cap or draft.memory_bytes or (card.usable_bytes if card else None)
-    if memory is None and draft.preset.type != "CPU":
-        write = 'add memory = "8GiB"' if file else f"write it as {draft.preset.type}:8GiB"
-        raise ValueError(
-            f"{file and f'{file}: '}{draft.name} has no memory size; {write}, name a model "
-            f"such as A100-40GB, or limit it with --max-memory {draft.name}=8GiB"
-        )
     if memory is None:
         memory = host_memory_bytes() if here else AMPLE_BYTES
     known = draft.preset

@@ -15,6 +15,8 @@ _NAMES = {
     "inexact": "exact=False",
     "micro-batches": "strategy",
     "model": "source",
+    "cpu-devices": "rehearse",
+    "on-cpu-devices": "rehearse",
     "pin": "pins",
     "pin-type": "pin_types",
     "shape": "shapes",

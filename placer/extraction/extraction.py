@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from inspect import getfullargspec
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from cost_models.op_info import OpInfo, TensorProperties
@@ -33,17 +34,21 @@ def choice_of(model: ModelSource, **given: Any) -> ProgramChoice:
 
     >>> choice_of({"tags": ["serve"], "signature": "f"}, outputs=["y"])
     {'tag_set': 'serve', 'signature': 'f', 'outputs': ['y']}
-
-    Raises :class:`UsageError` for a name that is no choice, with the nearest ones.
     """
-    for name in given:
-        if name not in ProgramChoice.__annotations__:
-            raise unknown_option(name, list(ProgramChoice.__annotations__))
     return ProgramChoice(
         tag_set=tag_set_of(model) if given.get("tag_set") is None else given["tag_set"],
         signature=given.get("signature") or model.get("signature") or None,
         outputs=given.get("outputs") or model.get("outputs") or None,
     )
+
+
+def require_choice(given: Iterable[str], function: Callable[..., Any]) -> None:
+    """Raises :class:`UsageError` for a keyword argument that is no choice of a program, with the
+    nearest of those that ``function`` takes."""
+    known = [*ProgramChoice.__annotations__, *getfullargspec(function).kwonlyargs]
+    for name in given:
+        if name not in ProgramChoice.__annotations__:
+            raise unknown_option(name, known)
 
 
 @contextmanager
@@ -115,6 +120,20 @@ class Extraction:
                     else:
                         unknown += _least_bytes(op.info, tensor)
         return unknown / max(known + unknown, 1)
+
+    @property
+    def open_shapes(self) -> dict[str, str]:
+        """The shape to give for every input that the batch size alone does not bind, by its key;
+        ragged and sparse inputs aside."""
+        found = {}
+        for item in self.inputs:
+            op = self.graph.ops.get(item.op)
+            shape = op.info.outputs[0].shape if op else item.shape
+            if item.part is None and shape and None in shape[1:]:
+                first = "?" if shape[0] is None else shape[0]
+                rest = (128 if size is None else size for size in shape[1:])
+                found[item.key] = "x".join(map(str, (first, *rest)))
+        return found
 
     @property
     def networkx(self) -> networkx.MultiDiGraph[str]:

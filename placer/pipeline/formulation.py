@@ -4,10 +4,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cost_models.device_names import matches
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost, with_kernels_of
 from cost_models.op_info import ask_once
 from cost_models.roofline import op_seconds
+from placer.errors import UsageError
 from placer.fitting.placed_order import FREE, edges_for_low_peaks
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import Op, OpGraph
@@ -83,7 +85,8 @@ def constraints_of(workload: Workload) -> Constraints:
     graph, wanted = workload.graph, workload.wanted
     asks = wanted.device_function
     if asks is not None:
-        ops = {name: replace(op, device=asks(op) or "") for name, op in graph.ops.items()}
+        names = [device.name for device in workload.cluster.devices]
+        ops = {name: _asking(op, asks(op) or "", names) for name, op in graph.ops.items()}
         graph = replace(graph, ops=ops)
     return find_constraints(
         graph,
@@ -97,6 +100,23 @@ def constraints_of(workload: Workload) -> Constraints:
             keep_colocation=wanted.keep_colocation,
         ),
     )
+
+
+def _asking(op: Op, device: str, names: Sequence[str]) -> Op:
+    """``op`` with the ``device`` that a device function gives it; raises ``UsageError`` unless that
+    is one of ``names`` or what the graph has there."""
+    try:
+        is_known = device in ("", op.device) or any(matches(device, name) for name in names)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"the device function gives {device!r} for op {op.name}: {error}"
+        ) from error
+    if not is_known:
+        raise UsageError(
+            f"the device function gives {device!r} for op {op.name}, which is none of "
+            f"{', '.join(names)}: return one of these, or '' to leave the op free"
+        )
+    return replace(op, device=device)
 
 
 def _low_memory_edges(workload: Workload) -> tuple[ControlEdge, ...]:

@@ -22,6 +22,7 @@ from placer.pipeline.followed_hints import hints_apart
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.stored_bytes import loading_warnings
+from placer.pipeline.workload import shape_options
 from placer.plan.loading_facts import LoadingFacts
 from placer.plan.report import LEFT_OVER_WORDS, LeftOverSinks
 from placer.plan.rows import PlanWarning
@@ -174,9 +175,11 @@ def _assumed_sizes(formulation: Formulation) -> Iterator[Warning_]:
     if names:
         size = format_bytes(formulation.assumed[names[0]])
         count = "1 tensor" if len(names) == 1 else f"{len(names):,} tensors"
+        opened = shape_options(formulation.workload.extraction)
+        one = f"To set one, add --shape {names[0].partition(':')[0]}=32x128 (or --ragged)"
         message = (
             f"the sizes of {count} that may be sent are unknown, and assumed to be up to {size}. "
-            f"To set one, add --shape {names[0].partition(':')[0]}=32x128 (or --ragged)"
+            f"{f'To set them, add {opened}' if opened else one}"
         )
         yield "assumed_sizes", message, tuple(names)
 

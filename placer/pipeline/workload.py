@@ -121,17 +121,19 @@ def require_known_shapes(extraction: Extraction) -> None:
     if extraction.unknown_share > UNKNOWN_SHARE:
         inputs = ", ".join(item.key for item in extraction.inputs[:5])
         is_bound = extraction.bindings.get("batch_size") is not None
-        batch = "" if is_bound else "the batch with --batch-size N, or "
         told = [w for w in extraction.warnings if w[0] in (OPEN, "no_inference")]
         explained = {op for code, _, ops in told if code == OPEN for op in ops}
         roots = [r for r in extraction.unknown_roots or extraction.unknown if r not in explained]
         more = "" if len(roots) <= _MOST_ROOTS else f" and {len(roots) - _MOST_ROOTS:,} more"
-        lost = (
-            f", first those of {', '.join(roots[:_MOST_ROOTS])}{more}. Set {batch}the shape of an "
-            f"input ({inputs}) or of an op just named, with --shape NAME=32x128"
-            if roots or batch
-            else ""
-        )
+        lost = f", first those of {', '.join(roots[:_MOST_ROOTS])}{more}. "
+        if opened := shape_options(extraction):
+            both = f"{'' if is_bound else '--batch-size N and '}{opened}"
+            lost += f"Add {both}: the batch size alone sets no more than the first dimension"
+        else:
+            batch = "" if is_bound else "the batch with --batch-size N, or "
+            lost += f"Set {batch}the shape of an input ({inputs}) or of an op just named, "
+            lost += "with --shape NAME=32x128"
+        lost = "" if is_bound and not roots else lost
         if any("CudnnRNN" in root for root in roots):
             lost += (
                 ". The size of what cuDNN keeps is unknown: leave use_cudnn of the layers at 'auto'"
@@ -140,6 +142,12 @@ def require_known_shapes(extraction: Extraction) -> None:
             f"{unknown:,} of {total:,} tensors have an unknown shape{lost}"
             f"{''.join(f'; {message}' for _, message, _ in told)}"
         )
+
+
+def shape_options(extraction: Extraction) -> str:
+    """Returns the options with which no input has an unknown dimension behind its first one."""
+    shapes = extraction.open_shapes.items()
+    return " ".join(f"--shape {key}={shape}" for key, shape in shapes)
 
 
 def cost_program(

@@ -201,6 +201,7 @@ def test_a_batch_size_that_binds_nothing_is_a_warning():
 
     assert codes([2, 3]) == codes([None, 3], x=(4, 3)) == ["unbound_batch"]
     assert codes([None, 3]) == codes([None, 3], x=(8, 3)) == []
+    assert codes([None, None], x=(None, 3)) == []
 
 
 def test_a_keras_model_live_and_exported(tmp_path):

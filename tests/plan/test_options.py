@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import placer
+from placer.application.placing.placed_programs import apply
 from placer.commands.parser import build_parser
 from placer.errors import UsageError
+from placer.extraction.extraction import require_choice
 from placer.plan.request import Keywords, Options, read_options
 
 NAMES = [item.name for item in fields(Options)]
@@ -60,6 +62,16 @@ def test_a_mistyped_choice_is_refused_too():
     """``verify`` and ``apply`` used to ignore it."""
     with pytest.raises(UsageError, match="no option 'signatur': did you mean signature"):
         placer.verify("no such model", signatur="f")
+
+
+@pytest.mark.parametrize("given", ["rehearsal", "on_cpu_devices", "cpu_devices"])
+def test_the_near_name_is_one_that_the_function_takes(given):
+    """``apply`` knows its own keywords, also under the name that the command line has for them;
+    ``place`` has no such option."""
+    with pytest.raises(UsageError, match=f"no option '{given}': did you mean rehearse\\?"):
+        require_choice([given], apply)
+    with pytest.raises(UsageError, match=r"no option '\w+'(?!.*rehearse)"):
+        read_options({given: True})
 
 
 @pytest.mark.parametrize(

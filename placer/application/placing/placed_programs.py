@@ -28,7 +28,7 @@ from placer.application.placing.saved_model import (
 )
 from placer.errors import SHOWN, ModelError, UsageError
 from placer.extraction.division.dividing import divided_as_planned
-from placer.extraction.extraction import choice_of, of_plan
+from placer.extraction.extraction import choice_of, of_plan, require_choice
 from placer.extraction.files.model_paths import require_own_files, require_own_paths
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.added_control import remove_added_control
@@ -84,6 +84,7 @@ def apply(
     checkpoints outside of the model's folder unless ``allow_unsafe``, and for links that lead out
     of it unless ``follow_links``.
     """
+    require_choice(choice, apply)
     # a program of this process is placed as it is, a file is made local and written elsewhere
     how = _How(force, strict, rehearse, drop_unused, missing)
     if not isinstance(source, str | os.PathLike):

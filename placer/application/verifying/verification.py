@@ -32,7 +32,7 @@ from placer.application.verifying.verification_process import (
 )
 from placer.application.verifying.verification_result import Verification
 from placer.errors import ModelError, UsageError, VerificationError
-from placer.extraction.extraction import ProgramChoice, choice_of, of_plan
+from placer.extraction.extraction import ProgramChoice, choice_of, of_plan, require_choice
 from placer.extraction.files.model_paths import require_own_paths
 from placer.extraction.graph_defs.protobufs import live_graph_def
 from placer.extraction.process.local_models import LocalModel, local_model
@@ -87,6 +87,7 @@ def verify(
     :class:`ModelError` if the model does not even run unplaced, or does what it may not;
     :class:`VerificationError` if it runs unplaced but not placed, or, ``strict``, if an op moved.
     """
+    require_choice(choice, verify)
     options = RunOptions(
         on_hardware=on_hardware,
         strict=strict,

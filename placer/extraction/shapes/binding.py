@@ -88,6 +88,7 @@ def bind_inputs(
             shape = sharpen_shape(shape, parts.shapes.get(item.key))
         elif batch_size is not None and shape and shape[0] is None:
             shape = (batch_size, *shape[1:])
+            by_shape.discard(item.key)  # which left its first dimension as declared
         value = parts.values.get(name)
         if shape != item.shape or value is not None:
             bound.append(item.key)

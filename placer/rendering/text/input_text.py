@@ -48,14 +48,23 @@ def open_inputs(model: ModelFacts) -> tuple[str, str]:
     still = [item for item in model.inputs if not is_known(item.bound_shape)]
     ways = [] if model.batch_size is not None else ["--batch-size N"]
     ways += [_sizes_of(model, item.of) for item in still if item.part][:1]
-    ways += [_shape_of(item) for item in still if not item.part][:1]
-    return listed([item.key for item in still], 3) if still else "", " or ".join(ways)
+    whole = sorted((i for i in still if not i.part), key=lambda i: not _is_open_inside(i))
+    ways += [_shape_of(item) for item in whole[:1]]
+    joint = " and " if whole and _is_open_inside(whole[0]) else " or "
+    return listed([item.key for item in still], 3) if still else "", joint.join(ways)
+
+
+def _is_open_inside(item: InputFacts) -> bool:
+    """Whether the batch size alone leaves the shape of an input open."""
+    return None in (item.bound_shape or ())[1:]
 
 
 def _shape_of(item: InputFacts) -> str:
     """The option that says the shape of an input, with the sizes that are known."""
     shape = item.bound_shape if item.bound_shape is not None else item.declared_shape
     sizes = ["32", "128"] if shape is None else ["128" if n is None else str(n) for n in shape]
+    if shape and shape[0] is None and _is_open_inside(item):
+        sizes[0] = "?"
     return f"--shape {item.key}={'x'.join(sizes)}"
 
 
