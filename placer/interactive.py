@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from placer.errors import NoSolutionError, UsageError
+from placer.errors import UsageError
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.rendering.html.page import in_notebook as in_notebook
@@ -61,9 +61,7 @@ def _training_step(plan: Plan, *, adapts: bool = False) -> BoundStep:
 
 def bind_auto(found: AutoResult, model: Any, *, missing: str) -> AbstractContextManager[Any]:
     """See :meth:`placer.questions.auto_result.AutoResult.bind`."""
-    if found.row is None:
-        more = f"; it would with {'; or '.join(found.advice)}" if found.advice else ""
-        raise NoSolutionError(f"no strategy was found that fits{more}")
+    found.require_row()
     if found.changes_nothing:
         from placer.application.devices.device_mapping import warn_of_absence
 

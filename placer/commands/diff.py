@@ -38,11 +38,11 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "compare",
         description="Place MODEL with every known method: one device, TensorFlow's default, the "
         "device maps of other tools, published heuristics, the graph's own device strings if it "
-        "has some, and this solver.  Shows what each sends, how long a step takes and what every "
-        "device holds.",
+        "has some, and this solver or the one that --solver names (the row placer).  Shows what "
+        "each sends, how long a step takes and what every device holds.",
     )
     options.add_device_options(parser)
-    options.add_search_options(parser)
+    options.add_search_options(parser, limited="each method")
     options.add_output_options(
         parser, "Write the comparison here instead of to stdout", formats=options.TABLE_FORMATS
     )

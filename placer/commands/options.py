@@ -223,12 +223,14 @@ def add_device_options(parser: argparse.ArgumentParser, default: str | None = "l
     add(group, "--max-memory", "--reserve")
 
 
-def add_search_options(parser: argparse.ArgumentParser, never: str = "") -> None:
-    """Adds what is least, what a placement must respect, and how long to search; nothing is
-    offloaded by default with the options named in ``never``."""
+def add_search_options(
+    parser: argparse.ArgumentParser, never: str = "", limited: str = "the search"
+) -> None:
+    """Adds what is least, what a placement must respect, and how long to search (the time limit is
+    of what is ``limited``); nothing is offloaded by default with the options named in ``never``."""
     group = parser.add_argument_group("placement")
     add(group, "--objective")
-    add_placement_options(group, 30.0, "the search; reading and predicting come on top", never)
+    add_placement_options(group, 30.0, f"{limited}; reading and predicting come on top", never)
 
 
 def add_placement_options(

@@ -55,7 +55,7 @@ docs/glossary.md explains the words of help and results.
 
 exit codes:
   0  ok                                   5  nothing fits (proven)
-  1  unexpected error                     6  the time limit ran out
+  1  unexpected error                     6  nothing found, in time or by auto
   2  wrong usage                          7  a gate tripped (--fail-above ...)
   3  model unreadable or unsupported      8  the run differs from the plan
   4  unresolved shape                   130  interrupted (Ctrl-C)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from placer.argument_types import checked
-from placer.errors import UsageError
+from placer.errors import NoSolutionError, UsageError
 from placer.files import write_text
 from placer.graph.program_source import ModelSource
 from placer.plan.plan import Plan
@@ -24,6 +24,8 @@ from placer.strategies.requests import TrainingDivision, planned_training
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+_MAY_FIT = "larger limits, more or larger devices, or fewer pins may help (not tried)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +117,16 @@ class AutoResult(Drawn):
     def changes_nothing(self) -> bool:
         """Whether the program runs best as it is, on the device that TensorFlow takes anyway."""
         return self.chosen == AS_IT_IS
+
+    def require_row(self) -> AutoRow:
+        """The row that was chosen.  Raises :class:`~placer.errors.NoSolutionError`, which says what
+        would fit, if no way does."""
+        if self.row is None:
+            ways = f"it would with {'; or '.join(self.advice)}" if self.advice else _MAY_FIT
+            raise NoSolutionError(
+                f"no strategy was found that fits {self.plan.request['devices']}: {ways}"
+            )
+        return self.row
 
     @checked
     def bind(self, model: Any, *, missing: str = "warn") -> AbstractContextManager[Any]:

@@ -36,7 +36,7 @@ from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.caps.stages import solve_under_peaks
 from placer.solving.process import clock
 from placer.solving.solution import SolverParameters
-from placer.solving.solver import solve
+from placer.solving.solver import DEFAULT_SOLVER, solve
 
 OURS = "placer"
 EXPERT = "expert-annotation"
@@ -142,7 +142,7 @@ def compare_workload(
         bindings=plan.bindings,
         objective=wanted.objective,
         caps=workload.cluster.caps,
-        strategies=(_ours(plan), *others),
+        strategies=(_ours(plan, wanted.solver), *others),
         plan=plan,
     )
 
@@ -153,14 +153,15 @@ _NOTES = {
 }
 
 
-def _ours(plan: Plan) -> ComparedPlacement:
-    status = plan.solver.status
+def _ours(plan: Plan, solver: str) -> ComparedPlacement:
+    """The row of the solver that was asked for, which its note names where it is another one."""
+    status, by = plan.solver.status, "" if solver == DEFAULT_SOLVER else f"by {solver} (--solver): "
     if not plan.placement:
         note = "nothing fits (proven)" if status == "INFEASIBLE" else "nothing that fits was found"
-        return ComparedPlacement(name=OURS, note=note)
+        return ComparedPlacement(name=OURS, note=by + note)
     return ComparedPlacement(
         name=OURS,
-        note=_NOTES.get(status, ""),
+        note=(by + _NOTES.get(status, "")).removesuffix(": "),
         placement=plan.placement,
         transfer_bytes=plan.metrics.transfer_bytes,
         transfer_count=plan.metrics.transfer_count,

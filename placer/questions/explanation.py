@@ -131,9 +131,8 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     graph, costs = workload.graph, workload.costs
     device = plan.placement[op]
     moves = tuple(_moves(plan, members.ops, group, constraints, workload))
-    full = [move.device for move in moves if move.over_bytes.get(move.device)]
-    code, reason, binding = _reason(op, device, group, constraints, full)
-    if code == CHOSEN or reason == _ON_CPU:
+    code, reason, binding = _reason(op, device, group, constraints)
+    if code in (CHOSEN, SPILLED):
         reason = _instead(moves, plan.solver.objective or "") or reason
     readers = set(graph.ops[op].inputs)
     outputs = set(graph.output_names[op])
@@ -204,20 +203,13 @@ def _known_op(plan: Plan, name: str) -> str:
     raise UsageError(f"the plan places {len(plan.placement):,} ops, none of them {name!r}{hint}")
 
 
-def _reason(
-    op: str, device: str, group: int, constraints: Constraints, full: Sequence[str] = ()
-) -> tuple[str, str, str]:
-    """Code, sentence, and the other member of the group that binds the op, if one does; ``full``
-    are the devices that have no room for it."""
+def _reason(op: str, device: str, group: int, constraints: Constraints) -> tuple[str, str, str]:
+    """Code, sentence, and the other member of the group that binds the op, if one does."""
     own = constraints.restrictions[op]
     allowed = constraints.group_devices[group]
     if own.code:
         return own.code, own.reason, ""
     if device not in allowed and constraints.spillable[group]:
-        if full and set(allowed) <= set(full):
-            whose = "their limits" if len(full) > 1 else "its limit"
-            why = f"with it, {' and '.join(full)} would exceed {whose}"
-            return SPILLED, why, ""
         return SPILLED, _ON_CPU, ""
     for member in constraints.groups[group].ops:
         other = constraints.restrictions[member]
@@ -278,7 +270,8 @@ def _instead(moves: Sequence[Move], objective: str) -> str:
         if move.refused:
             continue
         if over := move.over_bytes.get(move.device):
-            told.append(f"{move.device} would require {format_bytes(over)} more than its limit")
+            no_room = f"{move.device} has no room: it would require {format_bytes(over)} more"
+            told.append(f"{no_room} than its limit{_price(move)}")
         elif objective == "throughput" and (longer := move.busiest_seconds or 0.0) > 0:
             told.append(
                 f"with it on {move.device} the busiest device would be busy for "
@@ -293,6 +286,14 @@ def _instead(moves: Sequence[Move], objective: str) -> str:
                 f"moved to {move.device} it alone would cost no more; no better placement was found"
             )
     return "; ".join(told)
+
+
+def _price(move: Move) -> str:
+    """Returns what a group costs where it is, beside a device that has no room for it."""
+    sent, longer = -(move.sent_bytes or 0), -(move.step_seconds or 0.0)
+    saved = [f"send {format_bytes(sent)} less"] if sent > 0 else []
+    saved += [f"take {format_seconds(longer)} less"] if longer > 0 else []
+    return f" (with room, a step would {' and '.join(saved)})" if saved else ""
 
 
 def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> str:

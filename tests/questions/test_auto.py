@@ -247,7 +247,10 @@ def test_the_json_fits_its_schema_and_csv_has_a_row_per_way(saved_model, capsys)
     """What ``--format`` prints."""
     words = ["auto", str(saved_model), "--devices", "1xGPU:100KiB", "--batch-size", "8"]
     assert main([*words, "--offload", "never", "--format", "json"]) == 6
-    found = json.loads(capsys.readouterr().out)
+    out, told = capsys.readouterr()
+    found = json.loads(out)
+    assert "fits 1xGPU:100KiB: " in told
+    assert found["advice"][0] in told  # what to do next
     Draft202012Validator(load_schema("auto")).validate(found)
     assert found["chosen"] is None
     assert "does not fit" in found["rows"][0]["note"]

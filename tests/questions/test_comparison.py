@@ -149,6 +149,14 @@ def test_a_device_function_can_be_kept_by_the_solver(network):
     assert plan.request["device_function"] == "given"
 
 
+def test_the_row_of_the_solver_names_another_one(network):
+    """The row is that of ``--solver``, which is no search of ours then."""
+    found = compare(network, **CAPS, solver="heft")
+    assert found.strategies[0].note.startswith("by heft (--solver)")
+    heft = next(row for row in found.strategies if row.name == "heft")
+    assert found.strategies[0].sent_bytes == heft.sent_bytes
+
+
 def test_a_device_that_is_not_there_is_refused(network):
     """The message names the op and the devices that exist."""
     with pytest.raises(UsageError, match=r"the device function gives '/GPU:7' for op x"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from placer.front_words import in_front_words
 from placer.graph.rewriting import Rewriting
 from placer.pipeline.pipeline import place
 from placer.plan.plan import Plan
-from placer.questions.explanation import explain, explain_op, explain_plan
+from placer.questions.explanation import SPILLED, explain, explain_op, explain_plan
 from placer.questions.fixes import find_fixes
 from placer.rendering.text.explanation_text import (
     conflict_blocks,
@@ -145,6 +146,11 @@ def test_spilled_ops_say_so(network):
     found = explain_plan(plan, network)
     assert found.ops["CPU:0"]["spilled"] > 0
     assert found.resident_bytes["CPU:0"]["spilled"] >= 256 * 256 * 4
+    assert "placer explain PLAN OP tells which" in " ".join(found.summary().split())
+    host = (op for op, device in plan.placement.items() if device == "CPU:0")
+    spilled = (row for row in (explain_op(plan, op, network) for op in host) if row.code == SPILLED)
+    largest = max(spilled, key=lambda row: row.resident_bytes)
+    assert re.match(r"GPU:0 has no room: it would require .* more than its limit", largest.reason)
 
 
 def test_a_hint_that_was_left_out_is_told(tmp_path):

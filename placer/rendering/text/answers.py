@@ -15,6 +15,11 @@ _STATUS_WORDS = {
     "UNKNOWN": "none found that fits, and none proven impossible",
 }
 
+_NO_FIX = (
+    " No change is known that makes it fit: placer explain PLAN --time-limit 300 searches longer "
+    "for one."
+)
+
 
 def plan_answer(plan: Plan) -> str:
     """Whether it fits, how full the fullest device is, what a step sends, and how good that is."""
@@ -129,4 +134,4 @@ def _nothing_placed(plan: Plan, devices: str) -> str:
             "proven impossible."
         )
     why = f": {conflict_reason(plan.conflict)}" if plan.conflict else ""
-    return f"Does not fit on {devices} (proven){why}.{_fix(plan)}"
+    return f"Does not fit on {devices} (proven){why}.{_fix(plan) or _NO_FIX}"

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes
+from cost_models.devices import KERAS_SECONDS
 from placer.questions.auto_result import AutoResult, AutoRow
 from placer.questions.auto_ways import AS_IT_IS
 from placer.rendering.quantities import drop_calls, format_seconds, share_of_cap
@@ -19,8 +20,6 @@ from placer.rendering.text.plan_text import kind_of_model, warning_blocks
 def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
     """Returns the choice and its gain, every way in a line, and what would be better."""
     batch = "" if found.batch_size is None else f", batches of {found.batch_size:,}"
-    if found.keras_seconds:
-        batch += f" (Keras takes {format_seconds(found.keras_seconds)} more for each)"
     known = kind_of_model(found.model["format"], found.model["path"])
     kind = "Keras model" if found.name else known
     note = f"{kind}: {found.task}{batch}, for {found.aim}"
@@ -31,6 +30,19 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
         model_title(found.name or found.model["path"], note, width),
         Facts("Strategies", [(row.name, _told(row, found)) for row in found.rows]),
     ]
+    if found.keras_seconds:
+        took = format_seconds(found.keras_seconds)
+        assumed = (
+            "Keras is assumed to take" if found.keras_seconds == KERAS_SECONDS else "Keras takes"
+        )
+        blocks.append(
+            Text(
+                f"{assumed} {took} more for each step (keras_seconds of CPU:0; placer calibrate "
+                "--keras measures it). It is left out of steps and samples/s, and counts in how "
+                "many times as fast a strategy is.",
+                style="dim",
+            )
+        )
     if found.advice:
         title = "Better only with (predicted, not tried)" if found.row else "Would fit (tried)"
         blocks.append(Facts(title, [("", advice) for advice in found.advice]))
@@ -53,8 +65,12 @@ def verdict(found: AutoResult) -> str:
         return f"No strategy fits {found.plan.request['devices']}{_nearest(found)}. {_fix(found)}"
     figures = _speed(row)
     if found.changes_nothing:
-        xla = "; without XLA: compile(jit_compile=False)" if found.name else ""
-        return f"It fits as it is: change nothing ({figures}{xla})."
+        if not found.name:
+            return f"It fits as it is: change nothing ({figures})."
+        return (
+            f"It fits as it is: compile it with jit_compile=False (without XLA, as these figures "
+            f"are) and change nothing else ({figures})."
+        )
     gain = "" if found.gain is None else f", {found.gain:.2f} times as fast as the next that fits"
     if found.gain is not None and found.gain < 1:
         gain = ", within the margin of the fastest that fits"

@@ -68,10 +68,15 @@ def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[Renderab
         _by_reason("Resident by reason", found.resident_bytes, format_bytes, width),
         _crossings(found, width),
         *([Text(_ELSEWHERE)] if any("chosen" in row for row in found.ops.values()) else []),
+        *([Text(_OFFLOADED)] if any("spilled" in row for row in found.ops.values()) else []),
     ]
 
 
 _ELSEWHERE = "Ops placed by search could be elsewhere; placer explain PLAN OP tells at what cost."
+_OFFLOADED = (
+    "Offloaded ops are on a CPU since the accelerators have no room for them, or since that costs "
+    "less; placer explain PLAN OP tells which, and what it costs."
+)
 
 
 def _by_reason(
@@ -101,10 +106,9 @@ def conflict_blocks(plan: Plan, fixes: Sequence[Fix], width: int) -> list[Render
     tried = replace(plan, conflict=replace(plan.conflict, fixes=tuple(fixes)))
     without = replace(plan, conflict=replace(plan.conflict, fixes=()))
     blocks = [answer_line(plan_answer(tried)), *plan_blocks(without, width)[1:]]
-    rows = [(_KINDS.get(fix.kind, fix.kind), Text(fix_line(fix))) for fix in fixes]
-    if not rows:
-        rows = [("none", Text("no single change makes it fit"))]
-    return [*blocks, Facts("Each of these changes makes it fit (tried)", list(rows))]
+    rows = [(_KINDS.get(fix.kind, fix.kind), fix_line(fix)) for fix in fixes]
+    told = [Facts("Each of these changes makes it fit (tried)", list(rows))] if rows else []
+    return [*blocks, *told]
 
 
 def _allowed(found: OpExplanation) -> str:

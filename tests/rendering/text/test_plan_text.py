@@ -12,8 +12,10 @@ from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
 from placer.plan.rows import PlanWarning
 from placer.problem.conflict import CapInConflict, Conflict
 from placer.rendering.results import render_result
+from placer.rendering.text.explanation_text import conflict_blocks
+from placer.rendering.text.formats import render
 from placer.rendering.text.layout import ROWS, Rows, to_text
-from placer.rendering.text.plan_text import NOTES, quality_text
+from placer.rendering.text.plan_text import NOTES, plan_blocks, quality_text
 
 render_plan = partial(render_result, format_name="text", width=80)
 render_coloured = partial(render_result, format_name="text", width=80, colour=True)
@@ -216,6 +218,17 @@ def test_a_conflict_that_lacks_something_is_shown_all_the_same(key):
     text = render_plan(replace(infeasible_plan(), conflict=Conflict.from_json(conflict)))
     assert "Why nothing fits" in text
     assert r"raise \x1b[1mthe cap" in text
+
+
+@pytest.mark.parametrize("explains", [False, True])
+def test_that_no_change_fits_is_said_once(explains):
+    """With where to go on, by ``place`` and by ``explain``."""
+    plan = infeasible_plan()
+    plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
+    document = partial(conflict_blocks, plan, ()) if explains else partial(plan_blocks, plan)
+    text = " ".join(render(document, "text", width=80, colour=False).split())
+    assert text.count("No change is known that makes it fit: placer explain PLAN --time") == 1
+    assert "Each of these changes" not in text
 
 
 def test_required_memory_is_what_caps_hold_for():
