@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import operator
 import reprlib
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from numbers import Real
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin
 
-from placer.errors import ArgumentError
+from cost_models.tensor_size import MOST_ELEMENTS as MOST
+from placer.errors import ArgumentError, UsageError
 
 Called = TypeVar("Called", bound=Callable[..., Any])
 
@@ -57,6 +59,12 @@ _WORDS: Mapping[str, str] = {
 }
 """The words for arguments, where their type alone says too little."""
 
+_LEAST = {
+    **{"batch_size": 1, "most": 1, "steps": 1, "threads": 1, "work_limit": 1},
+    **{"seed": 0, "transfer_count": 0, "trip_count": 0},
+}
+"""The least that these whole numbers may be."""
+
 _KINDS: Mapping[Any, str] = {
     str: "a text",
     bool: "True or False",
@@ -93,11 +101,24 @@ def require_type(name: str, value: object, hint: Any, function: str = "") -> Non
     """Raises :class:`~placer.errors.ArgumentError` for a ``value`` that is not of a type."""
     wrong = next(_wrong_parts(value, hint), None)
     if wrong is None:
+        require_range(name, value)
         return
     words = _WORDS.get(f"{function}.{name}") or (_WORDS.get(name) or _in_words(hint))
     (part,) = wrong
     whole = "" if part is value else f" in {_shown(value)}"
     raise ArgumentError(f"{name} must be {words}; got {_shown(part)}{whole}")
+
+
+def require_range(name: str, value: Any) -> None:
+    """Raises :class:`~placer.errors.UsageError` for a number that no argument ``name`` can be."""
+    least = _LEAST.get(name)
+    if value is None:
+        return
+    if least is not None:
+        if not isinstance(value, SupportsIndex) or not least <= operator.index(value) <= MOST:
+            raise UsageError(f"{name} is {value!r}; give a whole number from {least} to 2^63-1")
+    elif name.startswith("time_limit") and not 0 < value < math.inf:
+        raise UsageError(f"{name} is {value!r}; give seconds above zero")
 
 
 @functools.cache

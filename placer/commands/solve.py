@@ -36,7 +36,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add(group, "--solver", default="cp-sat")
     options.add(group, "--seed", type=option_values.count, default=0)
     options.add_time_limit(group, 30.0, "the search")
-    options.add(group, "--workers", type=option_values.count, default=0)
+    options.add(group, "--workers", type=option_values.positive, default=0)
     options.add(group, "--work-limit", type=option_values.positive)
     options.add_output_options(parser, "Write the solution here, as JSON")
     parser.set_defaults(run=run)

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, fields
 from inspect import Parameter, signature
 from operator import index
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from cost_models.clusters import Devices, spec_text
-from cost_models.tensor_size import MOST_ELEMENTS
-from placer.argument_types import hints_of, require_type
+from placer.argument_types import hints_of, require_range, require_type
 from placer.errors import UsageError, unknown_option
 from placer.graph.op_graph import Op
 from placer.graph.program_source import Access
@@ -148,15 +147,12 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raises ``UsageError`` for numbers out of range."""
-        for name, least in (("batch_size", 1), ("trip_count", 0), ("seed", 0), ("work_limit", 1)):
+        require_range("time_limit", self.time_limit)
+        for name in ("batch_size", "trip_count", "seed", "work_limit"):
             value = getattr(self, name)
-            if value is None:
-                continue
-            if not isinstance(value, SupportsIndex) or not least <= index(value) <= MOST_ELEMENTS:
-                raise UsageError(f"{name} is {value!r}; give a whole number from {least} to 2^63-1")
-            object.__setattr__(self, name, index(value))  # of numpy's, too, a plan keeps an int
-        if not 0 < self.time_limit < math.inf:
-            raise UsageError(f"time_limit is {self.time_limit!r}; give seconds above zero")
+            require_range(name, value)
+            if value is not None:
+                object.__setattr__(self, name, index(value))  # of numpy's, too, a plan keeps an int
         self._check_fit()
         object.__setattr__(self, "split_tables", format_splits(read_splits(self.split_tables)))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cost_models.byte_sizes import format_bytes, format_seconds
+from placer.argument_types import require_range
 from placer.errors import UsageError, near_names, some
 from placer.graph.op_graph import OpGraph
 from placer.graph.passes.roles import UNUSED
@@ -165,6 +166,7 @@ def explain_plan(
             "the plan has no placement to explain: plan.summary() says why nothing fits, and "
             "placer.find_fixes(plan) what would"
         )
+    require_range("transfer_count", transfer_count)
     workload = reopen(plan, source, **changes)
     constraints = constraints_of(workload)
     codes = {

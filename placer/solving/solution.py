@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isnan
 
+from placer.errors import UsageError
 from placer.problem.conflict import Conflict
 from placer.problem.placement_problem import PlacementProblem
 from placer.problem.status import Status as Status
@@ -28,6 +30,14 @@ class SolverParameters:
 
     without_cp_sat: bool = False
     """CP-SAT has crashed on this problem: everything else is searched."""
+
+    def __post_init__(self) -> None:
+        """Raises :class:`~placer.errors.UsageError` for numbers that say nothing."""
+        if isnan(self.time_limit_seconds):
+            raise UsageError("time_limit_seconds is nan; give a number of seconds")
+        for name in ("seed", "workers"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} is {getattr(self, name)}; give a whole number from 0 on")
 
     def after(self, found: Solution) -> SolverParameters:
         """How to search once ``found`` is known: without CP-SAT if that has crashed."""

@@ -26,7 +26,7 @@ from placer import __version__
 from placer.application.placing.graph_placement import map_graph_devices
 from placer.application.running.generated_inputs import Array
 from placer.argument_types import hints_of, require_type
-from placer.errors import ModelError, TimeLimitError, UsageError, run_error, unknown_option
+from placer.errors import ModelError, TimeLimitError, run_error, unknown_option
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import copied
@@ -104,8 +104,6 @@ def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
             raise unknown_option(name, [*known, *ProgramChoice.__annotations__, "dims"])
         require_type(name, options[name], hints_of(ProfileOptions)[name])
     wanted = ProfileOptions(shapes=shapes, ragged=ragged, **options)
-    if wanted.steps < 1 or wanted.threads < 1:
-        raise UsageError("a profile requires at least one step and one thread")
     with local_model(source, weights=False, runs=True, **access) as model:
         folder = None if access["allow_unsafe"] else model.folder
         request = os.fspath(model.path), choice, wanted, folder

@@ -34,7 +34,7 @@ from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.added_control import remove_added_control
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.process.local_models import local_model
-from placer.extraction.reading.checkpoint_index import DAMAGED
+from placer.extraction.reading.checkpoint_index import ABSENT, DAMAGED
 from placer.extraction.reading.loading import load_program
 from placer.files import check_outside, replaced
 from placer.plan.loading_facts import NOT_AS_PLANNED, OVERFILLED
@@ -114,6 +114,20 @@ class _How(NamedTuple):
     missing: str
 
 
+def _require_unused(source: str, out: str | os.PathLike[str] | None, how: _How) -> None:
+    """Raises :class:`UsageError` for what has no effect where a function is placed."""
+    if out is not None:
+        raise UsageError(
+            f"apply places a {source} in this process and writes no file: leave out "
+            f"{os.fspath(out)!r}, or save the model and give apply its path"
+        )
+    if how.rehearse:
+        raise UsageError(
+            f"rehearse is for files and GraphDefs: a {source} runs on CPU devices by itself where "
+            "GPUs are absent"
+        )
+
+
 def _apply(
     source: Any, plan: Plan, out: str | os.PathLike[str] | None, how: _How, **choice: Any
 ) -> Any:
@@ -138,10 +152,13 @@ def _apply(
         )
         codes = (NOT_AS_PLANNED, OVERFILLED)
         told = [row.message for row in plan.warnings if row.code in codes]
+        told += [message for code, message, _ in program.warnings if code == ABSENT]
         for message in [*(message for _, message, _ in warnings), *told]:
             _LOG.warning(message)
         return Path(out)
     if program.source_format in ("function", "keras"):
+        words = {"function": "function", "keras": "Keras model"}
+        _require_unused(words[program.source_format], out, how)
         mapping = running_mapping(plan.placement.values(), how.missing)
         return place_function(source, program, plan, mapping=mapping, strict=how.strict)
     if out is not None and Path(out).suffix == META_SUFFIX:

@@ -231,6 +231,9 @@ def resolve_shapes(
             for axis, size in enumerate(shape):
                 if isinstance(size, str):
                     axes.setdefault(size, []).append(f"{key}:{axis}")
+    for name, size in sizes.items():
+        if size < 0:
+            raise UsageError(f"the size of {name} is {size}; give a whole number from 0 on")
     unused = [name for name in sizes if name not in axes]
     if unused:
         raise UsageError(
