@@ -42,6 +42,9 @@ def run(arguments: argparse.Namespace) -> None:
 
     if arguments.clear and arguments.on_cpu_devices:
         raise UsageError("--clear takes the devices out: leave it or --on-cpu-devices out")
+    if arguments.clear:
+        names = (*options.CHOICE, "fallback")
+        options.refuse(arguments, names, "has no effect with --clear: leave it out")
     if arguments.clear == bool(arguments.plan):
         raise UsageError("give either a PLAN to apply, or --clear to undo a placement")
     check_writable(arguments.output, force=arguments.force, may_be_folder=True)

@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> None:
     plan_file = f"{arguments.output}.plan.json"
     if arguments.dry_run and arguments.output:
         raise UsageError("--dry-run writes nothing: leave it out, or leave out -o")
+    if getattr(arguments, "for") == "memory":
+        options.refuse(arguments, ["margin"], "has no effect with --for memory: leave it out")
     if arguments.output:
         check_writable(arguments.output, force=arguments.force, may_be_folder=True)
         check_writable(plan_file, force=arguments.force)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -37,6 +38,15 @@ def default_words(flags: Sequence[str], known: Collection[str]) -> list[str]:
     if words:
         sys.stderr.write(f"placer: from {path}: {' '.join(words)}\n")
     return words
+
+
+def is_given(option: argparse.Action, words: Sequence[str]) -> bool:
+    """Whether ``words`` have an option in one of the ways that argparse reads."""
+    short = tuple(name for name in option.option_strings if not name.startswith("--"))
+    return any(
+        word.partition("=")[0] in option.option_strings or (short and word.startswith(short))
+        for word in words
+    )
 
 
 def _read(path: str) -> Iterator[tuple[str, Any]]:

@@ -64,6 +64,8 @@ def run(arguments: argparse.Namespace) -> None:
         if plans[1]:
             plan, model = model, plan
         raise UsageError(f"{plan} is a plan and {model} is not: compare two plans or two models")
+    if plans[0]:
+        options.refuse(arguments, options.PROGRAM, "is for models; these are plans: leave it out")
     from placer.plan.plan import Plan
     from placer.questions.difference import diff_models, diff_plans
 

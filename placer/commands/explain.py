@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from placer.commands import options
 from placer.commands.terminal import progress, show, style
+from placer.errors import UsageError
 
 if TYPE_CHECKING:
     from placer.plan.plan import Plan
@@ -45,8 +46,15 @@ def run(arguments: argparse.Namespace) -> None:
 
     plan = Plan.load(arguments.plan)
     if not plan.fits and not (arguments.op and plan.placement):
+        if arguments.op:
+            raise UsageError(
+                f"{arguments.plan} has no placement ({plan.solver.status}), so {arguments.op} has "
+                "no device: leave it out to see why nothing fits"
+            )
         _explain_conflict(plan, arguments)
         return
+    why = "searches changes that fit, and this plan has a placement: leave it out"
+    options.refuse(arguments, ["time_limit"], why)
     changes = options.plan_changes(arguments)
     with progress(f"explaining {arguments.plan}", arguments):
         found = explain(plan, arguments.op, arguments.model, **changes)

@@ -56,6 +56,8 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.questions.saved_plans import with_step
 
     known = FORMATS[arguments.to]
+    if not known.collapses:
+        options.refuse(arguments, ["nodes"], f"has no effect on {arguments.to}: leave it out")
     check_writable(arguments.output, force=arguments.force, may_be_folder=known.folder)
     if Path(arguments.output).resolve() == Path(arguments.plan).resolve():
         raise UsageError(f"-o {arguments.output} is the plan itself: choose another name")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from placer.commands import option_values
+from placer.errors import UsageError
 from placer.graph.program_source import Access
 
 FORMATS = ("text", "json")
@@ -128,6 +130,10 @@ _TABLE = """
 
 _ROW = re.compile(r"^(--\S+)(?: (\S+))?( \*)? +(.*(?:\n .*)*)", re.MULTILINE)
 _OPTIONS = {flag: row for flag, *row in _ROW.findall(_TABLE)}
+
+CHOICE = ("tag_set", "signature", "outputs")
+PROGRAM = (*CHOICE, "batch_size", "shape", "ragged", "dim", "trip_count", "red_zones", "costs")
+"""Options of a model: what chooses the program in it, and what binds its sizes too."""
 
 IN_FILES = {*_OPTIONS, "--time-limit", "--fail-on", "--format", "--color"} - {
     *("--allow-unsafe", "--follow-links")
@@ -360,6 +366,14 @@ def add_verbosity(parser: argparse._ActionsContainer) -> None:
         default="auto",
         help="Use colors [default: auto, on a terminal]",
     )
+
+
+def refuse(arguments: argparse.Namespace, names: Iterable[str], why: str) -> None:
+    """Raises ``UsageError`` for the first of these options that is on the command line; in a file
+    of options, which is for several commands, it may stand."""
+    for name in names:
+        if name in getattr(arguments, "typed", ()):
+            raise UsageError(f"--{name.replace('_', '-')} {why}")
 
 
 class ChoiceOptions(Access):

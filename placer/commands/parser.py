@@ -10,8 +10,9 @@ from textwrap import wrap
 from typing import Any, NoReturn
 
 from placer import __version__
-from placer.commands.configuration import default_words
+from placer.commands.configuration import default_words, is_given
 from placer.commands.options import IN_FILES
+from placer.commands.terminal import continued
 from placer.errors import near_names
 from placer.rendering.quantities import printable
 
@@ -70,8 +71,6 @@ COMMON = {
 
 FEW = 16
 """Options that ``-h`` shows all of."""
-
-_EXAMPLE_WIDTH = 70
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "auto": (
@@ -183,9 +182,12 @@ class _Parser(argparse.ArgumentParser):
             rest = [each for each in message.removeprefix(_MISSING).split(", ") if each]
             message = f"give {' and '.join([*rest, *self.missing])}"
         message = printable(message.removeprefix("argument "))
+        one, excludes, other = message.partition(": not allowed with argument ")
+        if excludes:
+            message = f"{_long(one)} and {_long(other)} exclude each other: leave out one of them"
         flag, is_bare, _ = message.partition(": expected one argument")
         if is_bare:
-            flag = flag.split("/")[-1]
+            flag = _long(flag)
             message = (
                 f"{flag} needs a value, as in {flag} {self._option_string_actions[flag].metavar}"
             )
@@ -236,13 +238,15 @@ class _CommandParser(_Parser):
         if self._is_intermixed:
             return super().parse_known_args(args, namespace)
         if self.get_default("after_dashes") is not None and "--" in args:
-            namespace = namespace or argparse.Namespace()
+            namespace = argparse.Namespace()
             at = args.index("--")
             args, namespace.after_dashes = args[:at], tuple(args[at + 1 :])
         self._require_known(args)
+        namespace = namespace or argparse.Namespace()
+        namespace.typed = {each.dest for each in self._actions if is_given(each, args)}
         args = [*self._words_of_file(args), *args]
         needed = [each for each in self._actions if each.required and each.option_strings]
-        missing = [each for each in needed if not _is_given(each, args)]
+        missing = [each for each in needed if not is_given(each, args)]
         self.missing = tuple(f"{each.option_strings[-1]} {each.metavar}" for each in missing)
         self._is_intermixed = True
         for each in missing:
@@ -263,7 +267,7 @@ class _CommandParser(_Parser):
 
     def _words_of_file(self, words: Sequence[str]) -> list[str]:
         """Returns the options that ``words`` do not give and a file sets."""
-        given = {each.dest for each in self._actions if _is_given(each, words)}
+        given = {each.dest for each in self._actions if is_given(each, words)}
         flags = [
             flag for flag, each in self._option_string_actions.items() if each.dest not in given
         ]
@@ -271,29 +275,31 @@ class _CommandParser(_Parser):
 
     def _require_known(self, words: Sequence[str]) -> None:
         """Ends for an option that there is not, with one that is like it."""
-        known = self._option_string_actions
-        for word in words:
+        known, command = self._option_string_actions, ""
+        for before, word in zip(["", *words], words, strict=False):
             flag = word.partition("=")[0]
+            if self.get_default("after_dashes") is not None and not (
+                command or word.startswith("-") or before.startswith("-")
+            ):
+                command = word
             if flag[:1] == "-" and flag[1:].isalpha() and len(flag) == 2 and flag not in known:
                 like = " or ".join(name for name in known if name.startswith(f"-{flag}"))
                 self.error(f"there is no option {flag}{like and f'; did you mean {like}?'}")
             if flag.startswith("--") and flag not in ("--", *known):
+                if command:
+                    self.error(f"write -- before the command: -- {command} ... {flag}")
                 shown = [n for n in known if len(n) > 2 and known[n].help != argparse.SUPPRESS]
                 meant = "--devices" if flag.startswith("--gpu") else flag.replace("_", "-")
                 self.error(f"there is no option {flag}{near_names(meant, shown, most=1)}")
 
 
+def _long(flags: str) -> str:
+    """Returns the long one of the ``flags`` that argparse names together."""
+    return flags.split("/")[-1]
+
+
 _MISSING = "the following arguments are required: "
 """How argparse begins what it says of missing arguments."""
-
-
-def _is_given(option: argparse.Action, words: Sequence[str]) -> bool:
-    """Whether ``words`` have an option in one of the ways that argparse reads."""
-    short = tuple(name for name in option.option_strings if not name.startswith("--"))
-    return any(
-        word.partition("=")[0] in option.option_strings or (short and word.startswith(short))
-        for word in words
-    )
 
 
 def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -316,19 +322,9 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     for name, command in commands.choices.items():
         command.formatter_class = HelpFormatter
         command.usage = command.usage or _usage(name, command)
-        lines = ["examples:", *(f"  {_continued(line)}" for line in EXAMPLES[name])]
+        lines = ["examples:", *(f"  {continued(line)}" for line in EXAMPLES[name])]
         command.epilog = "\n".join([*lines, "", "exit codes: see placer --help"])
     return parser
-
-
-def _continued(line: str) -> str:
-    """Returns a command line that goes on in the next one where it is wider than a terminal."""
-    found, width = "", 0
-    for word in line.split(" --"):
-        wide = bool(found) and width + len(word) > _EXAMPLE_WIDTH
-        found += f" \\\n      --{word}" if wide else f"{' --' * bool(found)}{word}"
-        width = len(word) if wide else width + len(word) + 3
-    return found
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

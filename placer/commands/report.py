@@ -97,6 +97,9 @@ def _require_devices(arguments: argparse.Namespace) -> None:
     for flag in flags:
         if getattr(arguments, flag) and not arguments.devices:
             raise UsageError(f"--{flag.replace('_', '-')} requires --devices, such as 2xA100-40GB")
+    if not arguments.devices:
+        names = ("objective", "offload", "solver", "seed", "time_limit", "work_limit")
+        options.refuse(arguments, names, "requires --devices, such as 2xA100-40GB")
     for gate in {"fallback", "offload"}.intersection(arguments.fail_on):
         if not arguments.devices:
             raise UsageError(f"--fail-on {gate} requires --devices, such as 2xA100-40GB")

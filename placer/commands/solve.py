@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from placer.solving.solution import Solution
 
 
+_SEARCH = ("seed", "time_limit", "workers", "work_limit")
+"""Options of this search alone."""
+
+
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to the parser."""
     parser = commands.add_parser(
@@ -64,8 +68,11 @@ def run(arguments: argparse.Namespace) -> None:
         work_limit=arguments.work_limit,
     )
     if not isinstance(problem, PlacementProblem):
+        options.refuse(arguments, _SEARCH, "is for placements; this is not one: leave it out")
         rematerialisation.run(problem, arguments)
         return
+    if arguments.solver != "cp-sat":
+        options.refuse(arguments, _SEARCH, f"has no effect on {arguments.solver}: leave it out")
     if arguments.objective:
         problem = replace(problem, objective=arguments.objective)
     deadline = clock.monotonic() + arguments.time_limit
@@ -110,11 +117,28 @@ def read_problem(path: Path) -> PlacementProblem | RematerialisationProblem:
         check(problem)
     except json.JSONDecodeError as error:
         raise broken_json(str(path), error) from error
-    except KeyError as error:
-        raise UsageError(f"{path} is not a placement problem: it lacks {error}") from error
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{path} is not a placement problem: {error}") from error
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{path} is not a placement problem: {_reason(error)}") from error
     return problem
+
+
+def _reason(error: Exception) -> str:
+    """Returns what a document lacks or has wrong, without the words of Python.
+
+    >>> _reason(TypeError("P.__init__() missing 2 required keyword-only arguments: 'a' and 'b'"))
+    'it lacks a and b'
+    """
+    told = str(error)
+    missing, _, names = told.partition(" required keyword-only argument")
+    if isinstance(error, KeyError):
+        return f"it lacks {error}"
+    if "__init__() missing" in missing:
+        return f"it lacks {names.partition(': ')[2].replace(chr(39), '')}"
+    if "unexpected keyword argument" in told:
+        return f"it has a key that no problem has: {told.rpartition(' ')[2]}"
+    if isinstance(error, TypeError | AttributeError):
+        return f"a value is of another kind than docs/formulation.md says ({told})"
+    return told
 
 
 def describe(problem: PlacementProblem, solution: Solution) -> dict[str, object]:

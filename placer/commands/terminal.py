@@ -204,3 +204,16 @@ def _shown_progress(message: str) -> Iterator[None]:
                 logger.removeHandler(stage)
     finally:
         console.show_cursor()  # an interrupt while the display starts or stops leaves it hidden
+
+
+_EXAMPLE_WIDTH = 70
+
+
+def continued(line: str) -> str:
+    """Returns a command line that goes on in the next one where it is wider than a terminal."""
+    found, width = "", 0
+    for word in line.split(" --"):
+        wide = bool(found) and width + len(word) > _EXAMPLE_WIDTH
+        found += f" \\\n      --{word}" if wide else f"{' --' * bool(found)}{word}"
+        width = len(word) if wide else width + len(word) + 3
+    return found

@@ -116,7 +116,7 @@ def _unknown(graph: OpGraph, builder: GraphBuilder) -> tuple[tuple[str, ...], tu
 
 def _unbound_batch(program: FlatProgram, batch_size: int) -> list[Warning_]:
     message = (
-        f"batch size {batch_size} binds nothing: no input (and no element of a dataset) has "
+        f"batch size {batch_size} sets nothing: no input (and no element of a dataset) has "
         "an unknown first dimension that no --shape sets"
     )
     return [(UNBOUND_BATCH, message, tuple(item.key for item in program.inputs))]

@@ -54,8 +54,9 @@ def place(source: Any, devices: Devices = LOCAL, **options: Unpack[Keywords]) ->
     Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
     read, :class:`ShapeError` when too many shapes stay unknown.
     """
-    require_source(source)
-    wanted = decide(source, devices, read_options(on_accelerators(options)))
+    read = read_options(on_accelerators(options))
+    require_source(source, devices)
+    wanted = decide(source, devices, read)
     if needs_trials(wanted):
         return place_in_parts(source, devices, wanted)
     warm_up(TRANSFER, PEAKS)  # once per user, while the model is read
@@ -76,8 +77,8 @@ def report(source: Any, devices: Devices | None = None, **options: Unpack[Keywor
     Without ``devices`` the figures are for one accelerator, the reference device.  ``options``
     and errors as for :func:`place`.
     """
-    require_source(source)
     wanted = read_options(options)
+    require_source(source, devices)
     workload = read_workload(source, devices or REFERENCE_DEVICE, wanted)
     found = analyse(workload, predict_on_one_device(workload))
     return found if devices is None else with_placement(found, workload, devices)

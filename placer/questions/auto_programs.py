@@ -250,7 +250,7 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
     Raises :class:`UsageError` for a Keras model without a batch size, and for options that
     ``auto`` decides itself.
     """
-    require_source(source)
+    require_source(source, devices)
     decided = [name for name in ("strategy", "fit") if getattr(wanted, name)]
     if decided:
         raise UsageError(f"auto chooses {decided[0]} itself: leave it out")

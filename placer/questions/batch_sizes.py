@@ -88,11 +88,11 @@ def sweep(
     ``None`` it is the largest whose required memory fits the reference device.  ``options`` and
     errors as for :func:`placer.pipeline.pipeline.report`.
     """
-    require_source(source)
     if isinstance(batch_sizes, str) or not isinstance(batch_sizes, Collection) or not batch_sizes:
         raise UsageError(f"batch_sizes is {batch_sizes!r}; give one or more, such as [8, 32]")
     for size in batch_sizes:
         require_count("a batch size", size, "such as 32")
+    require_source(source, devices)
     _require_open_batches(sorted(set(batch_sizes)), options)
     asked: dict[str, Any] = {"offload": NEVER, **current_names(options)}
     trials = _Trials(source, devices, asked)

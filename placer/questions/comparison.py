@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Unpack
 from cost_models.clusters import Devices
 from cost_models.device_names import LOCAL, matches
 from placer.errors import UsageError
+from placer.extraction.input_formats import require_source
 from placer.fitting.placed_order import FREE
 from placer.graph.op_graph import Op
 from placer.graph.program_source import Bindings, ModelSource
@@ -104,7 +105,9 @@ def compare(
     they are compared as ``expert-annotation``; unless ``clear_devices``, all baselines keep them.
     ``options`` and errors as for :func:`placer.pipeline.pipeline.place`.
     """
-    wanted = decide_strategy(devices, read_options(on_accelerators(options)))
+    read = read_options(on_accelerators(options))
+    require_source(source, devices)
+    wanted = decide_strategy(devices, read)
     taken = sorted({OURS, EXPERT, *BASELINES} & set(functions or ()))
     if taken:
         raise UsageError(f"{taken[0]!r} is the name of a strategy already; choose another")

@@ -10,13 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from plans_by_hand import MIB, device_row, small_plan
+from commands.test_solve import two_pairs
+from plans_by_hand import MIB, device_row, infeasible_plan, small_plan
 
 from placer.__main__ import main
 from placer.commands.place import require_placement
 from placer.errors import NoSolutionError
 from placer.plan.plan import Plan
 from placer.problem.conflict import CapInConflict, Conflict, Fix
+from placer.problem.placement_problem import to_json
 
 CAPS = ["--batch-size", "8", "--devices", "2xGPU", "--max-memory", "GPU:*=300KiB", "-q"]
 CAPS += ["--offload", "never"]
@@ -146,6 +148,32 @@ def test_wrong_gates_are_refused_before_any_work(gate, told, tmp_path, capsys):
     gate = [part.format(plan=plan) for part in gate]
     assert main(["place", "nowhere", "--devices", "2xGPU:1GiB", *gate]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("diff PLAN PLAN --batch-size 8", "--batch-size is for models; these are plans"),
+        ("export PLAN --to html -o page.html --nodes 9", "--nodes has no effect on html"),
+        ("explain NONE some/op", "has no placement (INFEASIBLE), so some/op has no device"),
+        ("explain PLAN --time-limit 9", "--time-limit searches changes that fit"),
+        ("apply m --clear -o out --signature f", "--signature has no effect with --clear"),
+        ("auto m --for memory --margin 5%", "--margin has no effect with --for memory"),
+        ("report m --time-limit 9", "--time-limit requires --devices"),
+        ("solve PROBLEM --solver heft --seed 1", "--seed has no effect on heft"),
+    ],
+)
+def test_an_option_without_effect_is_refused(line, told, tmp_path, monkeypatch, capsys):
+    """Where it is typed; a file of options is for all commands, and what is not asked for there
+    stays unread."""
+    monkeypatch.chdir(tmp_path)
+    small_plan().save("PLAN")
+    infeasible_plan().save("NONE")
+    Path("PROBLEM").write_text(to_json(two_pairs()))
+    assert main(line.split()) == 2
+    assert told in capsys.readouterr().err
+    Path("placer.toml").write_text("batch-size = 8\nsignature = 'f'\n")
+    assert main(["diff", "PLAN", "PLAN"]) == 0
 
 
 def test_a_sweep_wants_no_gates(saved_model, capsys):

@@ -70,7 +70,12 @@ def test_a_baseline_answers_under_its_name(problem_file: Path) -> None:
         ("[" * 100_000, "is not a placement problem"),
         (f'{{"schema": "placer.rematerialisation/1", "a": {"[" * 100_000}', "is not a placement"),
         ('{"schema": "placer.plan/1"}', 'not "placer.problem/1"; docs/formulation.md'),
-        ('{"schema": "placer.problem/1"}', "is not a placement problem"),
+        ('{"schema": "placer.problem/1"}', "is not a placement problem: it lacks 'tensors'"),
+        (to_json(two_pairs()).replace('"host"', '"hos"'), "problem: it has a key that no problem"),
+        (
+            '{"schema": "placer.problem/1", "tensors": [], "live_bytes": []}',
+            "problem: it lacks op_names, device_names,",
+        ),
         (to_json(replace(two_pairs(), capacity_bytes=("2", 2))), "'2', which is not a whole"),
         (to_json(two_pairs()).replace('"op0"', "7"), "op_names has 7, which is not text"),
         (to_json(replace(two_pairs(), control_edges=((0,),))), "(0,), which is not a pair of ops"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from plans_by_hand import small_plan
 
 import placer
 from placer.application.placing.placed_programs import apply
@@ -15,8 +17,10 @@ from placer.commands.parser import build_parser
 from placer.errors import UsageError
 from placer.extraction.extraction import require_choice
 from placer.plan.request import Keywords, Options, read_options
+from placer.solving.solution import SolverParameters
 
 NAMES = [item.name for item in fields(Options)]
+PLAN = small_plan()
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 
 
@@ -90,10 +94,21 @@ def test_the_near_name_is_one_that_the_function_takes(given):
         (lambda: placer.place(3), "cannot read a program from an object of type 'int'"),
         (lambda: placer.sweep("model", "2xT4"), "batch_sizes must be a list of whole numbers"),
         (lambda: placer.sweep("model", [0]), "a batch size is 0; give a whole number"),
+        (lambda: placer.extract("model", batch_size=0), "batch_size is 0; give a whole number"),
+        (lambda: placer.extract("model", dims={"B": -1}), "the size of B is -1"),
+        (lambda: placer.find_fixes(PLAN, time_limit=-1), "time_limit is -1; give seconds above"),
+        (lambda: placer.find_fixes(PLAN, time_limit=math.nan), "time_limit is nan; give seconds"),
+        (lambda: placer.verify("model", time_limit_seconds=0), "time_limit_seconds is 0; give"),
+        (lambda: placer.verify("model", seed=-1), "seed is -1; give a whole number from 0"),
+        (lambda: placer.profile("model", steps=0), "steps is 0; give a whole number from 1"),
+        (lambda: placer.explain(PLAN, transfer_count=-1), "transfer_count is -1; give"),
+        (lambda: placer.fewest_pieces(len, "2xT4", most=0), "most is 0; give a whole number"),
+        (lambda: SolverParameters(workers=-1), "workers is -1; give a whole number"),
+        (lambda: SolverParameters(time_limit_seconds=math.nan), "time_limit_seconds is nan"),
         (lambda: placer.solve(3), "problem must be a PlacementProblem, .*got 3"),
     ],
 )
-def test_arguments_of_a_wrong_type_are_named(call, told):
+def test_arguments_of_a_wrong_type_or_size_are_named(call, told):
     """Before devices are looked for, and not by an error of Python from within."""
     with pytest.raises(UsageError, match=told):
         call()

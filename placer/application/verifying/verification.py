@@ -220,7 +220,7 @@ def _verify_file(
             if guessed := guesses(model.program, inputs, bindings):
                 advice += (
                     f"\nInputs of unknown shape were made up ({guessed}): give them with "
-                    "--inputs, or bind them with --shape when placing"
+                    "--inputs, or set them with --shape when placing"
                 )
             if advice:
                 raise ModelError(f"{error}{advice}") from error

@@ -49,8 +49,8 @@ def require_apart(
         what = f"{walk.op} {reason}"
         if isinstance(reason, UnknownSizes):
             raise ShapeError(
-                f"the batch is to be divided, and {what}: bind the dimensions of the inputs with "
-                "--shape NAME:8x128"
+                f"the batch is to be divided, and {what}: set the dimensions of the inputs with "
+                "--shape NAME=8x128"
             ) from reason
         raise UsageError(
             f"the program cannot be divided along its batch: {what}. Place it without --strategy "

@@ -144,7 +144,8 @@ def _examples(program: FlatProgram, division: Division, bindings: Bindings) -> i
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())
         raise UsageError(
-            f"the inputs hold different numbers of examples ({listed}): bind them alike"
+            f"the inputs hold different numbers of examples ({listed}): set them alike with "
+            "--shape NAME=8x128"
         )
     return next(size for size in sizes.values() if size is not None)
 

@@ -193,6 +193,16 @@ def test_jit_compiled_functions_are_refused():
         apply(function, plan_for(program, cut_placement(program, DEVICES)))
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [({"out": "placed"}, "writes no file: leave out 'placed'"), ({"rehearse": True}, "for files")],
+)
+def test_what_has_no_effect_on_a_function_is_refused(function, plan, settings, told):
+    """A file of it would have been written, somebody thought."""
+    with pytest.raises(UsageError, match=told):
+        apply(function, plan, **settings)
+
+
 def test_strict_switches_soft_placement_off_for_the_call_only():
     """Inside a strict call it is off, afterwards it is what it was."""
     seen = []

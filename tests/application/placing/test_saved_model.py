@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -79,6 +81,14 @@ def test_the_file_carries_the_placement_and_stays_the_same_program(exported, pla
     assert {n.device for n in meta_graph.graph_def.node if "Call" in n.op} == {""}
     assert (placed / "variables" / "variables.index").exists()
     assert not (placed / "fingerprint.pb").exists()
+
+
+def test_a_model_without_weights_is_written_with_a_warning(exported, plan, tmp_path, caplog):
+    """Nothing can load what is written, as nothing could load the model."""
+    shutil.copytree(exported, tmp_path / "bare")
+    shutil.rmtree(tmp_path / "bare" / "variables")
+    apply(tmp_path / "bare", plan, tmp_path / "placed")
+    assert "the model comes with no weights (no variables folder)" in caplog.text
 
 
 def test_one_body_runs_on_two_devices(plan):
