@@ -123,7 +123,7 @@ def _require_unused(source: str, out: str | os.PathLike[str] | None, how: _How) 
         )
     if how.rehearse:
         raise UsageError(
-            f"rehearse is for files and GraphDefs: a {source} runs on CPU devices by itself where "
+            f"--on-cpu-devices is for files and GraphDefs: a {source} runs on CPU devices by itself where "
             "GPUs are absent"
         )
 
