@@ -123,8 +123,8 @@ def _require_unused(source: str, out: str | os.PathLike[str] | None, how: _How) 
         )
     if how.rehearse:
         raise UsageError(
-            f"--on-cpu-devices is for files and GraphDefs: a {source} runs on CPU devices by itself where "
-            "GPUs are absent"
+            f"--on-cpu-devices is for files and GraphDefs: a {source} runs on CPU devices by "
+            "itself where GPUs are absent"
         )
 
 

@@ -98,7 +98,6 @@ def verify(
         memory=memory,
     )
     _check(options, source.plan if plan is None and isinstance(source, PlacedFunction) else plan)
-    # a file, a graph that is written to one, or something of this process
     chosen = choice_of({} if plan is None else plan.model, **choice)
     if isinstance(source, str | os.PathLike):
         splits = None if plan is None else plan.model.get("splits")
