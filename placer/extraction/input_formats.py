@@ -6,12 +6,9 @@ it.  They are imported when they are called, and messages name the kinds that st
 """
 
 from collections.abc import Sequence
-from os import PathLike
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
-from cost_models.device_names import LOCAL
 from placer.errors import UsageError
 
 _HERE = "placer.extraction.reading"
@@ -73,19 +70,9 @@ def read_live(source: Any, outputs: Sequence[str] | None) -> Any:
     raise unreadable(source)
 
 
-def require_source(source: Any, devices: Any = None) -> None:
-    """Raises :class:`UsageError` for what is no path and of no kind, before the ``devices`` are
-    looked at; :class:`ModelError` for a path of nothing if those are the ones of this machine,
-    which may have none."""
-    if isinstance(source, str | PathLike):
-        if devices == LOCAL and "://" not in str(source) and not Path(source).exists():
-            from placer.extraction.files.sources import model_file
-
-            model_file(Path(source))
-        return
-    is_plain = isinstance(source, int | float | bytes | list | tuple | dict | None)
-    if is_plain or not any(known.recognises(source) for known in LIVE_FORMATS):
-        raise unreadable(source)
+def is_live(source: Any) -> bool:
+    """Whether an object is of a kind that can be read."""
+    return any(known.recognises(source) for known in LIVE_FORMATS)
 
 
 def unreadable(source: Any) -> UsageError:

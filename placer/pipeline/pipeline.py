@@ -5,7 +5,7 @@ from typing import Any, Unpack
 
 from cost_models.clusters import Devices
 from cost_models.device_names import LOCAL
-from placer.extraction.input_formats import require_source
+from placer.extraction.files.sources import require_source
 from placer.fitting.placed_order import FREE
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.fixes import with_fixes

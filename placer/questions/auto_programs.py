@@ -14,7 +14,7 @@ from typing import Any
 from cost_models.clusters import Devices
 from cost_models.devices import Cluster
 from placer.errors import NoSolutionError, ShapeError, UsageError
-from placer.extraction.input_formats import require_source
+from placer.extraction.files.sources import require_source
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.fitting import fit_workload
 from placer.pipeline.placement import as_loaded, place_first_choices, place_workload

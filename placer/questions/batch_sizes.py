@@ -10,7 +10,7 @@ from cost_models.clusters import Devices
 from cost_models.device_names import LOCAL
 from placer.errors import UsageError, require_count
 from placer.extraction.analysis import UNBOUND_BATCH
-from placer.extraction.input_formats import require_source
+from placer.extraction.files.sources import require_source
 from placer.extraction.shapes.binding import BATCH
 from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.pipeline import report as report_model

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Unpack
 from cost_models.clusters import Devices
 from cost_models.device_names import LOCAL, matches
 from placer.errors import UsageError
-from placer.extraction.input_formats import require_source
+from placer.extraction.files.sources import require_source
 from placer.fitting.placed_order import FREE
 from placer.graph.op_graph import Op
 from placer.graph.program_source import Bindings, ModelSource

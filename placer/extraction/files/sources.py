@@ -3,14 +3,16 @@
 import hashlib
 import re
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from cost_models.device_names import LOCAL
 from placer.errors import ModelError
 from placer.extraction.files.keras_files import is_keras_file, require_known
 from placer.extraction.graph_defs.rewritten_nodes import INPUTS, remove_rewriting
-from placer.extraction.input_formats import FILE_FORMATS
+from placer.extraction.input_formats import FILE_FORMATS, is_live, unreadable
 
 _CHECKPOINT_PART = re.compile(r"\.(index|data-\d{5}-of-\d{5})\Z")
 _LATEST = re.compile(r'model_checkpoint_path: *"([^"]*)"')
@@ -149,3 +151,16 @@ def _parse(read: Callable[[Any], object], errors: tuple[type[Exception], ...]) -
         if known.recognises(message):
             return message
     return None
+
+
+def require_source(source: Any, devices: Any = None) -> None:
+    """Raises :class:`UsageError` for what is no path and of no kind, before the ``devices`` are
+    looked at; :class:`ModelError` for a path of nothing if those are the ones of this machine,
+    which may have none."""
+    if isinstance(source, str | PathLike):
+        if devices == LOCAL and "://" not in str(source) and not Path(source).exists():
+            model_file(Path(source))
+        return
+    is_plain = isinstance(source, int | float | bytes | list | tuple | dict | None)
+    if is_plain or not is_live(source):
+        raise unreadable(source)
