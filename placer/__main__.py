@@ -160,12 +160,13 @@ def terminable() -> Iterator[None]:
 
 def _fail(message: str, exit_code: int) -> int:
     """``exit_code``, after the results so far and the message are written."""
+    from placer.commands.terminal import wrapped
     from placer.rendering.quantities import printable
 
     sys.stdout.flush()
-    shown = printable(message, keep="\n")
+    text = printable(message, keep="\n")
     with suppress(BrokenPipeError):
-        sys.stderr.write(f"placer: {shown}\n")
+        sys.stderr.write(wrapped(f"placer: {text}") + "\n")
     return exit_code
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from placer.commands.terminal import wrapped
 from placer.errors import UsageError, near_names, reason_of
 
 FILES = ("placer.toml", "pyproject.toml")
@@ -36,7 +37,7 @@ def default_words(flags: Sequence[str], known: Collection[str]) -> list[str]:
         if flag in flags:
             words += _words(flag, value)
     if words:
-        sys.stderr.write(f"placer: from {path}: {' '.join(words)}\n")
+        sys.stderr.write(wrapped(f"placer: from {path}: {' '.join(words)}") + "\n")
     return words
 
 

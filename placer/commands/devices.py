@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
-from placer.commands.terminal import emit, progress, require_writable, show, style
+from placer.commands.terminal import emit, progress, require_writable, show, style, wrapped
 from placer.errors import GateError, NoSolutionError, UsageError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def run_simulate(arguments: argparse.Namespace) -> None:
     limits = parse_limits(filter(None, rows), [gpu.name for gpu in gpus])
     notes = [growth_note(gpus, os.environ), "" if arguments.no_xla else xla_note()]
     for note in filter(None, [] if arguments.quiet else notes):
-        sys.stderr.write(f"placer: {note}\n")
+        sys.stderr.write(wrapped(f"placer: {note}") + "\n")
     apart = arguments.format == "json" and not arguments.output
     found = run_simulated(
         arguments.after_dashes,
@@ -123,7 +123,7 @@ def run_simulate(arguments: argparse.Namespace) -> None:
         sys.stdout.flush()
         if limits:
             failed = f"the command failed (exit code {found.exit_code})"
-            sys.stderr.write(f"placer: {failed}: --fail-above was not checked\n")
+            sys.stderr.write(wrapped(f"placer: {failed}: --fail-above was not checked") + "\n")
         raise SystemExit(found.exit_code)
     _check(found.peak_bytes, limits)
 

@@ -9,8 +9,10 @@ import logging
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from placer.files import check_writable, write_text
@@ -53,6 +55,29 @@ def style(*, to_file: bool = False) -> Style:
     columns = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
     forced = bool(os.environ.get("FORCE_COLOR")) and not os.environ.get("NO_COLOR")
     return {"width": columns, "colour": forced or (sys.stdout.isatty() and not plain)}
+
+
+def wrapped(message: str) -> str:
+    """Returns a message for stderr in lines of the terminal's width, or of ``COLUMNS``; names stay
+    whole, and what goes to a file or a log keeps its lines."""
+    try:
+        width = int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stderr.fileno()).columns)
+    except (OSError, ValueError):
+        width = 0
+    if width <= 0:
+        return message
+    lines = [
+        textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+        for line in message.split("\n")
+    ]
+    return "\n".join(chain.from_iterable(lines))
+
+
+class _Wrapped(logging.Formatter):
+    """Records as lines of the terminal's width."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return wrapped(super().format(record))
 
 
 def set_color(when: str) -> None:
@@ -108,7 +133,7 @@ def logs(arguments: argparse.Namespace) -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in ("placer", "cost_models")]
     handler = logging.StreamHandler(sys.stderr)
     where = "name" if arguments.verbose > 1 else "levelname"
-    handler.setFormatter(logging.Formatter(f"%({where})s: %(message)s"))
+    handler.setFormatter(_Wrapped(f"%({where})s: %(message)s"))
     level = logging.ERROR if arguments.quiet else levels[min(arguments.verbose, 2)]
     handler.setLevel(level)
     for logger in loggers:

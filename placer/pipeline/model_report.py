@@ -18,6 +18,7 @@ from placer.graph.op_types import READ_VARIABLE
 from placer.graph.passes.roles import find_roles
 from placer.graph.tensor_names import split_tensor
 from placer.pipeline.costing import has_red_zones
+from placer.pipeline.formulation import constraints_of
 from placer.pipeline.hotspots import (
     HOTSPOT_COUNT,
     find_hotspots,
@@ -44,6 +45,7 @@ from placer.plan.request import describe_request
 from placer.prediction.memory.live_moments import widest_op
 from placer.prediction.metrics import MemoryNeed, MemoryTimeline, Metrics
 from placer.prediction.step.routes import is_cpu
+from placer.problem.grouping import OWN_REASONS
 
 if TYPE_CHECKING:
     from placer.extraction.extraction import Extraction
@@ -62,7 +64,7 @@ def analyse(workload: Workload, together: PredictedPlacement) -> Report:
         memory=replace(memory, red_zones=red_zones if memory.needs else None),
         loading=loading_facts(extraction.stored, workload.cluster),
         compute=_compute_facts(workload, together.metrics),
-        largest_group=_largest_group(graph, costs),
+        largest_group=_largest_group(workload),
         no_gpu_kernel=_no_gpu_kernel(graph),
         unmodelled=_count_types(op for op in graph.ops.values() if costs[op.name].unmodelled),
         unknown_shapes=tuple(_unknown_shapes(extraction)),
@@ -245,9 +247,15 @@ def _compute_facts(workload: Workload, metrics: Metrics) -> ComputeFacts:
     )
 
 
-def _largest_group(graph: OpGraph, costs: Mapping[str, OpCost]) -> IndivisibleGroup | None:
-    """The colocation group, or the single op with bodies, that needs the most memory."""
-    groups = [(group.ops, group.reasons) for group in graph.colocation_groups]
+def _largest_group(workload: Workload) -> IndivisibleGroup | None:
+    """The colocation group, with what a placement keeps beside it, or the single op with bodies,
+    that needs the most memory."""
+    graph, costs = workload.graph, workload.costs
+    groups = [
+        (group.ops, group.reasons)
+        for group in constraints_of(workload).groups
+        if not OWN_REASONS.issuperset(group.reasons)
+    ]
     loops = [((op.name,), (op.op_type,)) for op in graph.ops.values() if op.bodies]
     found = [_indivisible(graph, ops, why, costs) for ops, why in (*groups, *loops)]
     return max(found, key=lambda group: (group.needed_bytes, group.op_count), default=None)

@@ -17,6 +17,10 @@ SMALL_CONSTANT_BYTES = 1024
 """A constant up to this size stays with its only reader."""
 
 
+OWN_REASONS = frozenset({"small_constant", "returned"})
+"""Reasons of groups that nothing asks for: apart, their ops would only send more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restriction:
     """The devices an op may use, and why no others: ``code`` is one of ``fed``, ``pinned``,

@@ -10,6 +10,7 @@ from argparse import Namespace
 
 import pytest
 
+from placer.__main__ import main
 from placer.commands.terminal import PIPE_WIDTH, logs, progress, style
 from placer.rendering.progress import Lines, with_progress
 
@@ -62,6 +63,21 @@ def test_logs_go_to_stderr_as_loud_as_asked_for(capsys, quiet, verbose, shown):
     assert out == ""
     levels = {"E": "ERROR", "W": "WARNING", "I": "INFO"}
     assert told == "".join(f"{levels[letter]}: {letter}\n" for letter in shown)
+
+
+def test_messages_are_as_wide_as_the_terminal(monkeypatch, capsys):
+    """Errors and logs; a name stays whole, and a file or a log has each message on one line."""
+    name, words = "a/long-name/" * 5, "some words of a message " * 3
+    for columns in ("", "40"):
+        monkeypatch.setenv("COLUMNS", columns)
+        with logs(Namespace(quiet=False, verbose=0)):
+            logging.getLogger("placer").warning(words)
+        assert main(["explain", f"{name}plan.json"]) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert lines[0].startswith("WARNING: some words")
+        assert (len(lines) == 2) == (not columns)
+        assert not columns or all(len(line) <= 40 for line in lines if name not in line)
+        assert any(f"{name}plan.json" in line for line in lines)
 
 
 def test_progress_shows_the_stage_and_what_is_left_of_its_time(monkeypatch, capsys):

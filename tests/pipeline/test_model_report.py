@@ -203,6 +203,17 @@ def test_a_group_does_not_count_one_buffer_twice():
     assert group.needed_bytes == 400
 
 
+def test_a_group_is_the_one_that_a_placement_keeps_together():
+    """With the small constant of an op of the loop, as in an explanation; such a constant alone
+    makes no group."""
+    drawn = ("w=VarHandleOp -> a -> b", "c=Const -> a", "d=Const -> b")
+    for groups, count in (([("w", "a")], 3), ([], None)):
+        graph = draw(*drawn, bytes=4, groups=groups)
+        extraction, costs = _extraction(graph), draw_costs(graph, persistent_bytes={"c": 4})
+        group = analyse(extraction, costs, _metrics(graph, {})).largest_group
+        assert (group and group.op_count) == count
+
+
 def test_what_has_no_gpu_kernel_is_found_in_bodies_too():
     """Kernels are asked for in the graph and in the bodies of its loops."""
     body = draw("i=Placeholder -> s=StringJoin", dtypes={"i": "string", "s": "string"})

@@ -27,7 +27,7 @@ from placer.rendering.exports.graphs import graphml
 from placer.rendering.exports.trace import trace_json
 from placer.rendering.quantities import format_seconds, share_of_cap
 from placer.rendering.results import render_result
-from placer.rendering.text.answers import plan_answer
+from placer.rendering.text.answers import model_line, plan_answer
 
 QUICK = {"time_limit": 5.0, "work_limit": 3}
 KINDS = (
@@ -134,6 +134,8 @@ def test_a_figure_is_the_same_wherever_it_stands(plans, kind):
     assert dict(csv.reader(io.StringIO(render_result(plan, "csv", width=80)))).items() >= (
         plan.placement.items()
     )
+    for part in model_line(plan).split(" · "):  # format, strategy, split tables, ops, ...
+        assert f"<span>{part}</span>" in page
     for number, (device, row) in enumerate(zip(plan.devices, data["devices"], strict=True)):
         required = device.required_bytes
         assert row["required_bytes"] == required == plan.need_bytes.get(device.name)

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,13 @@ from placer.rendering import quantities
 from placer.rendering.html.columns import placement_columns, step_columns
 from placer.rendering.json_text import to_json
 from placer.rendering.text import conflict_text
-from placer.rendering.text.answers import idle_note, plan_answer, report_answer
+from placer.rendering.text.answers import (
+    idle_note,
+    model_parts,
+    plan_answer,
+    report_answer,
+    report_parts,
+)
 from placer.rendering.text.auto_text import verdict
 from placer.rendering.text.plan_text import NOTES
 
@@ -68,13 +74,14 @@ def render_page(result: Plan | Report | AutoResult) -> str:
     if isinstance(result, AutoResult):
         step = result.plan.step() if result.plan.step else None
         both = {"plan": json.loads(to_json(result.plan)), "auto": document}
-        return _render(both, step, verdict(result))
+        return _render(both, step, verdict(result), parts=model_parts(result.plan))
     plan = result if isinstance(result, Plan) else result.plan
     source = result if plan is None or plan.step is None else plan
     step = source.step() if source.step else None
-    answer = plan_answer(result) if isinstance(result, Plan) else report_answer(result)
     idle = "" if plan is None else idle_note(plan)
-    return _render({"plan": document} if result is plan else document, step, answer, idle)
+    if isinstance(result, Plan):
+        return _render({"plan": document}, step, plan_answer(result), idle, model_parts(result))
+    return _render(document, step, report_answer(result), idle, report_parts(result))
 
 
 def in_notebook(result: Plan | Report) -> str:
@@ -92,9 +99,14 @@ def in_notebook(result: Plan | Report) -> str:
 
 
 def _render(
-    document: dict[str, Any], step: PredictedStep | None, answer: str = "", idle: str = ""
+    document: dict[str, Any],
+    step: PredictedStep | None,
+    answer: str = "",
+    idle: str = "",
+    parts: Sequence[str] = (),
 ) -> str:
-    """``document`` is a report as JSON has it, or has a ``plan`` alone."""
+    """``document`` is a report as JSON has it, or has a ``plan`` alone; ``parts`` say what it is
+    of."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -131,6 +143,7 @@ def _render(
         auto=document.get("auto"),
         answer=answer,
         idle=idle,
+        parts=parts,
         model=document.get("model") or (plan or {})["model"],
         step=step,
         notes=NOTES,

@@ -1,11 +1,11 @@
-"""The first sentence of a screen: what a person would say of the result."""
+"""The first lines of a screen: what a person would say of the result, and of what it is."""
 
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, spell_bytes
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import NEVER
 from placer.plan.rows import device_words
-from placer.rendering.quantities import format_share, share_of_cap
+from placer.rendering.quantities import format_count, format_share, share_of_cap
 from placer.rendering.text.conflict_text import conflict_reason
 
 _STATUS_WORDS = {
@@ -19,6 +19,58 @@ _NO_FIX = (
     " No change is known that makes it fit: placer explain PLAN --time-limit 300 searches longer "
     "for one."
 )
+
+
+_FORMAT_WORDS = {
+    "saved_model": "SavedModel",
+    "graph_def": "GraphDef",
+    "meta_graph": "MetaGraphDef",
+    "keras": "Keras model",
+    "function": "tf.function",
+    "graph": "tf.Graph",
+}
+
+
+def kind_of_model(kind: str, path: object) -> str:
+    """Returns what a model is for people; a plan's ``graph_def`` may come from a checkpoint."""
+    return "MetaGraphDef" if str(path).endswith(".meta") else _FORMAT_WORDS[kind]
+
+
+def model_line(plan: Plan) -> str:
+    """Format, signature, batch, how it is divided and the ops in one line."""
+    count = [format_count(len(plan.placement), "op")] if plan.placement else []
+    return " · ".join([*model_parts(plan), *count])
+
+
+def model_parts(plan: Plan) -> list[str]:
+    """Returns format, signature and batch, and how the plan divides the model."""
+    signature, batch = plan.model.get("signature"), plan.bindings.get("batch_size")
+    return [
+        kind_of_model(plan.model["format"], plan.model["path"]),
+        *([f"signature {signature}"] if signature else []),
+        *([] if batch is None else [f"batch {batch}"]),
+        *division_parts(plan),
+    ]
+
+
+def division_parts(plan: Plan) -> list[str]:
+    """Returns the strategy of a plan, and the tables that it splits."""
+    strategy, splits = plan.request.get("strategy"), plan.model.get("splits", {})
+    parts = [f"{name} in {count} parts" for name, count in splits.items()]
+    return [strategy, *parts] if strategy else parts
+
+
+def report_parts(report: Report) -> list[str]:
+    """Returns format, tags, signature, and how the model is divided where it is placed."""
+    model = report.model
+    is_program = model.format in ("keras", "function")
+    return [
+        kind_of_model(model.format, model.path),
+        *([f"tags {', '.join(model.tags)}"] if model.tags else []),
+        *([f"signature {model.signature}"] if model.signature else []),
+        *(["without XLA (jit_compile=False)"] if is_program else []),
+        *(division_parts(report.plan) if report.plan else []),
+    ]
 
 
 def plan_answer(plan: Plan) -> str:

@@ -12,9 +12,10 @@ from cost_models.devices import KERAS_SECONDS
 from placer.questions.auto_result import AutoResult, AutoRow
 from placer.questions.auto_ways import AS_IT_IS
 from placer.rendering.quantities import drop_calls, format_seconds, share_of_cap
+from placer.rendering.text.answers import kind_of_model
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, answer_line, model_title
-from placer.rendering.text.plan_text import kind_of_model, warning_blocks
+from placer.rendering.text.plan_text import warning_blocks
 
 
 def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:

@@ -10,10 +10,9 @@ from rich.text import Text
 from cost_models.byte_sizes import format_bytes
 from placer.questions.comparison import ComparedPlacement, Comparison
 from placer.rendering.quantities import drop_calls, format_seconds, known, overruns, share_of_cap
-from placer.rendering.text.answers import plan_answer
+from placer.rendering.text.answers import model_line, plan_answer
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
-from placer.rendering.text.plan_text import model_line
 
 _FIGURES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "sent_bytes": ("Sends", format_bytes),

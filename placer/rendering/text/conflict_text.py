@@ -43,6 +43,26 @@ def conflict_text(conflict: Conflict) -> str:
     return " ".join([*sentences, *([f"Smallest changes that fit: {changes}."] if changes else [])])
 
 
+_SHARED = {
+    **dict.fromkeys(("resource", "reference"), "one variable"),
+    **{kind: f"one {kind}" for kind in ("table", "queue", "stack", "iterator")},
+    "frame": "one loop",
+    "small_constant": "small constants",
+    "returned": "an output",
+    "keep_together": "--keep-together",
+    "gradient": "--colocate-gradients",
+    "colocation_hint": "--keep-colocation",
+    "pieces": "pieces of a batch",
+}
+"""Words for what ops share, by the reason why they are together."""
+
+
+def shared_words(reasons: Iterable[str]) -> str:
+    """Returns why ops share a device: ``"one variable, small constants"``."""
+    words = (_SHARED.get(reason, reason.replace("_", " ")) for reason in reasons)
+    return ", ".join(dict.fromkeys(words))
+
+
 def conflict_reason(conflict: Conflict) -> str:
     """The conflict in half a sentence."""
     names, (needed, usable) = _joined(conflict.devices or ()), _sizes(conflict)

@@ -13,7 +13,7 @@ from placer.problem.conflict import Fix
 from placer.questions.explanation import Move, OpExplanation, PlanExplanation
 from placer.rendering.quantities import format_count, format_seconds, overruns, shorten, signed
 from placer.rendering.text.answers import plan_answer
-from placer.rendering.text.conflict_text import fix_line
+from placer.rendering.text.conflict_text import fix_line, shared_words
 from placer.rendering.text.layout import Facts, Rows, Title, answer_line
 from placer.rendering.text.plan_text import (
     cost_label,
@@ -134,7 +134,7 @@ def _group(found: OpExplanation, width: int) -> str:
     left = len(found.group_ops) - len(shown)
     lines = [
         f"{format_count(len(found.group_ops), 'op')}, {format_bytes(found.resident_bytes)} "
-        f"resident, held together by {', '.join(found.group_reasons) or 'nothing'}:",
+        f"resident, held together by {shared_words(found.group_reasons) or 'nothing'}:",
         *shown,
         *([f"and {left:,} more"] if left else []),
     ]

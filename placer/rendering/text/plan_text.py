@@ -21,27 +21,12 @@ from placer.rendering.quantities import (
     known,
     share_of_cap,
 )
-from placer.rendering.text.answers import idle_note, plan_answer, status_words
+from placer.rendering.text.answers import idle_note, model_line, plan_answer, status_words
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.cost_parts import cost_text
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import ROWS, Facts, Rows, Title, answer_line, model_title
 from placer.rendering.text.loading_text import loaded_line, need_lines
-
-_FORMAT_WORDS = {
-    "saved_model": "SavedModel",
-    "graph_def": "GraphDef",
-    "meta_graph": "MetaGraphDef",
-    "keras": "Keras model",
-    "function": "tf.function",
-    "graph": "tf.Graph",
-}
-
-
-def kind_of_model(kind: str, path: object) -> str:
-    """Returns what a model is for people; a plan's ``graph_def`` may come from a checkpoint."""
-    return "MetaGraphDef" if str(path).endswith(".meta") else _FORMAT_WORDS[kind]
-
 
 CUT = (
     "time limit reached; a longer search may find a better placement. For repeatable results use "
@@ -123,22 +108,6 @@ def gate_block(gate: GateVerdict) -> RenderableType:
 def plan_title(plan: Plan, width: int) -> Title:
     """The model with its format, signature and batch."""
     return model_title(plan.model["path"], model_line(plan), width)
-
-
-def model_line(plan: Plan) -> str:
-    """Format, signature and batch in one line."""
-    parts = [kind_of_model(plan.model["format"], plan.model["path"])]
-    if plan.model.get("signature"):
-        parts.append(f"signature {plan.model['signature']}")
-    if plan.bindings.get("batch_size") is not None:
-        parts.append(f"batch {plan.bindings['batch_size']}")
-    if plan.request.get("strategy"):
-        parts.append(plan.request["strategy"])
-    splits = plan.model.get("splits", {}).items()
-    parts += [f"{name} in {count} parts" for name, count in splits]
-    if plan.placement:
-        parts.append(format_count(len(plan.placement), "op"))
-    return " · ".join(parts)
 
 
 def _quality(plan: Plan) -> RenderableType:

@@ -23,12 +23,13 @@ from placer.rendering.quantities import (
     printable,
     shorten,
 )
-from placer.rendering.text.answers import report_answer
+from placer.rendering.text.answers import report_answer, report_parts
+from placer.rendering.text.conflict_text import shared_words
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.input_text import batch_line, input_lines, listed
 from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
 from placer.rendering.text.loading_text import loading_rows, need_parts_text
-from placer.rendering.text.plan_text import counted, gate_block, kind_of_model, plan_sections
+from placer.rendering.text.plan_text import counted, gate_block, plan_sections
 
 _KIND_WORDS = {
     "activation": "activations",
@@ -55,7 +56,7 @@ def report_blocks(report: Report, width: int) -> list[RenderableType]:
     model = report.model
     blocks: list[RenderableType] = [
         answer_line(report_answer(report)),
-        model_title(model.path, _model_line(model), width),
+        model_title(model.path, " · ".join(report_parts(report)), width),
         Facts("Model", _model_rows(model, width)),
         Facts("Memory of a step with everything on one device", _memory_rows(report, width)),
         Facts("Compute", _compute_rows(report)),
@@ -84,18 +85,6 @@ def report_csv(report: Report) -> str:
     keys = ("name", "op_count", "seconds", "flops", "bytes_accessed", "output_bytes")
     rows = [[group, *(getattr(spot, key) for key in keys)] for group, spot in spots]
     return to_csv(("group", *keys), rows)
-
-
-def _model_line(model: ModelFacts) -> str:
-    """Format, signature and op count in one line."""
-    parts = [kind_of_model(model.format, model.path)]
-    if model.tags:
-        parts.append(f"tags {', '.join(model.tags)}")
-    if model.signature:
-        parts.append(f"signature {model.signature}")
-    if model.format in ("keras", "function"):
-        parts.append("without XLA (jit_compile=False)")
-    return " · ".join(parts)
 
 
 def _model_rows(model: ModelFacts, width: int) -> list[tuple[str, RenderableType]]:
@@ -292,22 +281,13 @@ def _placing_rows(report: Report, width: int) -> list[tuple[str, RenderableType]
 def _group_line(report: Report, width: int) -> str:
     group = report.largest_group
     if group is None:
-        return "no op must share a device with another"
+        return "no ops share a variable or a loop"
     verb = "must share a device" if group.op_count > 1 else "cannot be divided"
-    reasons = [_SHARED.get(reason, reason) for reason in group.reasons]
     return (
         f"{format_bytes(group.needed_bytes)}, of which {format_bytes(group.resident_bytes)} "
         f"resident, in {format_count(group.op_count, 'op')} that {verb} "
-        f"({', '.join(dict.fromkeys(reasons))}), such as {shorten(group.example, width // 2)}"
+        f"({shared_words(group.reasons)}), such as {shorten(group.example, width // 2)}"
     )
-
-
-_SHARED = {
-    **dict.fromkeys(("resource", "reference"), "one variable"),
-    **{kind: f"one {kind}" for kind in ("table", "queue", "stack", "iterator")},
-    "frame": "one loop",
-}
-"""Words for what ops share, by the reason why they are together."""
 
 
 def _unmodelled_line(report: Report) -> RenderableType:

@@ -16,10 +16,10 @@ from placer.rendering.quantities import (
     known,
     share_of_cap,
 )
+from placer.rendering.text.answers import kind_of_model
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.input_text import open_inputs
 from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
-from placer.rendering.text.plan_text import kind_of_model
 
 _BAR_WIDTH = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉"
