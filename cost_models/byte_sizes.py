@@ -149,6 +149,8 @@ def format_seconds(seconds: float | None) -> str:
     for size, unit in _SECONDS_UNITS:
         if seconds >= 0.9995 * size:
             return f"{three_digits(seconds / size)} {unit}"
+    if 0 < seconds < 5e-9:
+        return "<0.01 µs"
     return f"{three_digits(seconds / 1e-6)} µs" if seconds else "0 s"
 
 

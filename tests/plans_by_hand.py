@@ -192,7 +192,12 @@ def small_report(**changes: Any) -> Report:
             low_bytes=4 * MIB,
             high_bytes=6 * MIB,
             scopes_at_peak={"layer": 5 * MIB},
-            bytes_at_peak={"activation": 5 * MIB - 4096, "weights": 4096},
+            bytes_at_peak={
+                "activation": 5 * MIB - 4120,
+                "weights": 4096,
+                "constant": 16,
+                "optimizer_state": 8,
+            },
             largest_at_peak=(LiveBuffer(op="a", bytes=3 * MIB, kind="activation", until="b"),),
         ),
         compute=ComputeFacts(

@@ -26,7 +26,7 @@ from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer, SolverStage
 from placer.prediction.metrics import MemoryNeed, Metrics
 from placer.problem.device_peaks import DevicePeak
-from placer.problem.placement_costs import accelerators_by_law, cost_link, slower_seconds
+from placer.problem.placement_costs import cost_link, slower_seconds
 from placer.problem.status import Status
 from placer.solving.caps.predictions import PEAK_OVER_CAP, overrun_conflict, overrun_warnings
 from placer.solving.solution import Solution
@@ -176,15 +176,16 @@ def parts_of(need: MemoryNeed) -> dict[str, int] | None:
 def _spilled_bytes(
     formulation: Formulation, placement: Mapping[str, str], device: DeviceProperties
 ) -> int:
-    """Resident bytes of ops on a CPU that law lets run on an accelerator, without constants that
-    are in host memory there too."""
+    """Resident bytes of ops on a CPU that nothing but room and cost keeps off an accelerator,
+    without constants that are in host memory there too."""
     costs, constraints = formulation.workload.costs, formulation.constraints
     if device.type != "CPU":
         return 0
+    groups = zip(constraints.groups, constraints.group_devices, constraints.spillable, strict=True)
     return sum(
         costs[op].persistent_bytes
-        for ops, able in accelerators_by_law(formulation.workload.cluster, constraints)
-        for op in (ops if able and device.name not in able else ())
+        for group, allowed, is_free in groups
+        for op in (group.ops if is_free and device.name not in allowed else ())
         if placement[op] == device.name and not is_host_constant(formulation.graph.ops[op].info)
     )
 

@@ -17,6 +17,11 @@ def format_flops(flops: float | None) -> str:
     return f"{round(flops)} FLOP" if flops < 999.5 else format_rate(flops, "FLOP")
 
 
+def format_intensity(flops_per_byte: float) -> str:
+    """``"0.041"``, ``"11"``: FLOP per byte accessed."""
+    return f"{flops_per_byte:.2g}" if flops_per_byte < 10 else f"{flops_per_byte:.0f}"
+
+
 def format_rate(per_second: float, unit: str) -> str:
     """``"1.56 TB/s"``: a rate in decimal units."""
     scaled, prefixes = per_second, iter(("", "k", "M", "G", "T", "P", "E"))

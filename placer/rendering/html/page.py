@@ -34,6 +34,7 @@ from placer.rendering.text.answers import (
     plan_answer,
     report_answer,
     report_parts,
+    status_words,
 )
 from placer.rendering.text.auto_text import verdict
 from placer.rendering.text.plan_text import NOTES
@@ -74,14 +75,13 @@ def render_page(result: Plan | Report | AutoResult) -> str:
     if isinstance(result, AutoResult):
         step = result.plan.step() if result.plan.step else None
         both = {"plan": json.loads(to_json(result.plan)), "auto": document}
-        return _render(both, step, verdict(result), parts=model_parts(result.plan))
+        return _render(both, step, result.plan, verdict(result), model_parts(result.plan))
     plan = result if isinstance(result, Plan) else result.plan
     source = result if plan is None or plan.step is None else plan
     step = source.step() if source.step else None
-    idle = "" if plan is None else idle_note(plan)
     if isinstance(result, Plan):
-        return _render({"plan": document}, step, plan_answer(result), idle, model_parts(result))
-    return _render(document, step, report_answer(result), idle, report_parts(result))
+        return _render({"plan": document}, step, plan, plan_answer(result), model_parts(result))
+    return _render(document, step, plan, report_answer(result), report_parts(result))
 
 
 def in_notebook(result: Plan | Report) -> str:
@@ -101,8 +101,8 @@ def in_notebook(result: Plan | Report) -> str:
 def _render(
     document: dict[str, Any],
     step: PredictedStep | None,
+    placed: Plan | None = None,
     answer: str = "",
-    idle: str = "",
     parts: Sequence[str] = (),
 ) -> str:
     """``document`` is a report as JSON has it, or has a ``plan`` alone; ``parts`` say what it is
@@ -125,6 +125,7 @@ def _render(
         memory_parts=_memory_parts,
         seconds=quantities.format_seconds,
         flops=quantities.format_flops,
+        intensity=quantities.format_intensity,
         shape=quantities.format_shape,
     )
     script = _library() + "".join(_read(f"static/{name}.js") for name in _SCRIPTS)
@@ -142,7 +143,8 @@ def _render(
         plan=plan,
         auto=document.get("auto"),
         answer=answer,
-        idle=idle,
+        idle="" if placed is None or "auto" in document else idle_note(placed),
+        words="" if placed is None else status_words(placed),
         parts=parts,
         model=document.get("model") or (plan or {})["model"],
         step=step,

@@ -26,7 +26,7 @@ def cost_text(plan: Plan) -> str:
         return found
     longer = f"ops take {format_seconds(metrics.slower_seconds)} longer than on the fastest device"
     counts = round(metrics.slower_seconds * (solver.link_bandwidth or 0.0))
-    told = f", which counts as {format_bytes(counts)}" if counts >> 10 else ""
+    told = f", which counts as {format_bytes(counts)}" if counts >> 10 or not messages else ""
     return f"{found}; {longer}{told}"
 
 

@@ -17,6 +17,7 @@ from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.rendering.quantities import (
     format_count,
     format_flops,
+    format_intensity,
     format_seconds,
     format_shape,
     format_share,
@@ -43,6 +44,7 @@ _KIND_WORDS = {
     "feed": "fed values",
     "unused": "unused variables",
 }
+_RESIDENT = ("weights", "optimizer_state", "metrics", "constant", "unused")
 _BUFFER_ROWS = 3
 _UNKNOWN_ROWS = 5
 _SCOPE_ROWS = 6
@@ -173,6 +175,10 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     always = ("weights", "constants")
     shown = {name: size or 0 for name, size in held.items() if size or name in always}
     resident = ", ".join(f"{name} {format_bytes(size)}" for name, size in shown.items())
+    kept = sum(memory.bytes_at_peak.get(kind, 0) for kind in _RESIDENT)
+    if (apart := sum(shown.values()) - kept) > 0:
+        where = f"on {report.compute.reference}" if memory.validated else "in host memory"
+        resident += f"; {format_bytes(apart)} of it {where}"
     return [
         *_required_rows(report),
         ("peak", f"{peak}{while_running}"),
@@ -228,8 +234,7 @@ def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:
     accessed = format_bytes(compute.bytes_accessed)
     work = f"{at_least}{format_flops(compute.flops)}, {accessed} accessed"
     if intensity is not None:
-        shown = f"{intensity:.2g}" if intensity < 10 else f"{intensity:.0f}"
-        work += f", {shown} FLOP per byte"
+        work += f", {format_intensity(intensity)} FLOP per byte"
     where = f" on {compute.reference}" if compute.reference else ""
     step = f"{at_least}{format_seconds(compute.step_seconds)} predicted{where}{_band(compute)}"
     together = f"{format_seconds(compute.busy_seconds)} in all, without feeds and fetches"

@@ -30,7 +30,8 @@ Memory of a step with everything on one device
   peak             5.00 MiB, while a runs
   range            4.00 MiB to 6.00 MiB by the order of the ops; not validated
                    on GPUs
-  at the peak      activations 5.00 MiB, weights 4.00 KiB
+  at the peak      activations 5.00 MiB, weights 4.00 KiB, constants 16 B,
+                   optimizer state 8 B
   scopes at peak   5.00 MiB layer
   largest at peak  3.00 MiB a, until b
   resident         weights 4.00 KiB, optimizer state 8 B, constants 16 B
@@ -172,3 +173,12 @@ def test_what_the_allocator_needs_is_shown_with_its_parts():
         "5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB, in the median order of the ops; at "
         "worst 2.00 MiB more" in shown
     )
+
+
+def test_resident_bytes_that_are_elsewhere_are_told_apart():
+    """Constants in host memory are resident, and not at the peak of the device."""
+    memory = small_report().memory
+    apart = replace(memory, constant_bytes=2064)
+    text = render_report(replace(small_report(), memory=apart))
+    assert "constants 2.02 KiB; 2.00 KiB of it in host memory" in " ".join(text.split())
+    assert "in host memory" not in render_report(small_report())

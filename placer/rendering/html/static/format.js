@@ -21,6 +21,7 @@ const formatTime = (picoseconds) => {
   for (const [size, unit] of [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]) {
     if (seconds >= 0.9995 * size) return `${threeDigits(seconds / size)} ${unit}`;
   }
+  if (picoseconds > 0 && picoseconds < 5e3) return "<0.01 µs";
   return picoseconds ? `${threeDigits(seconds / 1e-6)} µs` : "0 s";
 };
 const formatShare = (part, whole) => whole > 0 ? `${(100 * part / whole).toFixed(1)}%` : "–";

@@ -15,7 +15,8 @@ const memoryView = () => {
   // What is loaded on a device and read by no op: all that is resident but what ops hold.
   const unusedOf = (device) => {
     let bytes = planRow(device)?.resident_bytes ?? 0;
-    step.device.forEach((where, op) => { if (where === device) bytes -= step.persistent_bytes[op]; });
+    const kept = step.kinds.indexOf("activation");  // resident kinds come first
+    buffers.device.forEach((where, i) => { if (where === device && buffers.kind[i] < kept) bytes -= buffers.bytes[i]; });
     return Math.max(0, bytes);
   };
   const kindClass = (kind) => kind < step.kinds.length ? `kind-${step.kinds[kind]}` : "unused";
