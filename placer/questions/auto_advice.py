@@ -71,11 +71,12 @@ class Advice:
         if count < 2 or not whole.fits or self.program.trains or len(self.ways.alone) > 1:
             return
         alone = whole.seconds_on(group_alone(self.ways.cluster, [self.ways.fastest]))
-        size, took = self.program.size or 1, alone + self.program.keras_seconds
+        size, unit = self.program.size or 1, "samples" if self.program.size else "batches"
+        took = alone + self.program.keras_seconds
         here = size / (step + self.program.keras_seconds)
         less = "replicas do not help a batch of 1; " if self.program.size == 1 else ""
         yield (
-            f"{less}one process per accelerator: {count * size / took:,.0f} samples/s in total "
+            f"{less}one process per accelerator: {count * size / took:,.0f} {unit}/s in total "
             f"({count * size / took / here:.2f} times as many), {format_seconds(took)} per batch, "
             f"{count} copies of the model in host memory"
         )

@@ -153,6 +153,20 @@ def test_spilled_ops_say_so(network):
     assert re.match(r"GPU:0 has no room: it would require .* more than its limit", largest.reason)
 
 
+def test_what_a_pin_holds_on_the_host_is_not_offloaded(network):
+    """Neither in the explanation nor in the row of the device; what the search put there is."""
+    for options, is_offloaded in (
+        ({"devices": "GPU:64MiB", "pins": {"*layer_1*": "CPU:0"}, "offload": "never"}, False),
+        ({"devices": "GPU:200KiB"}, True),
+    ):
+        plan = place(network, **options, time_limit=3.0)
+        row = next(row for row in plan.devices if row.name == "CPU:0")
+        found = explain_plan(plan, network).resident_bytes["CPU:0"]
+        assert found.get("spilled", 0) == row.spilled_bytes
+        assert bool(row.spilled_bytes) == is_offloaded
+        assert is_offloaded or found["pinned"] + found.get("colocated", 0) > 0
+
+
 def test_a_hint_that_was_left_out_is_told(tmp_path):
     """``_class`` asks for two of three ops together that the pins part: each of the two says so,
     the third does not, nor does any where all of them share a device."""

@@ -20,6 +20,7 @@ from placer.front_words import in_front_words
 from placer.pipeline.preparation import on_accelerators, prepare
 from placer.plan.plan import Plan
 from placer.plan.request import Options
+from placer.prediction.predicted_step import KINDS as STEP_KINDS
 from placer.questions.comparison import DEFAULT, compare_workload
 from placer.questions.difference import diff_plans
 from placer.questions.saved_plans import with_step
@@ -30,6 +31,8 @@ from placer.rendering.results import render_result
 from placer.rendering.text.answers import model_line, plan_answer
 
 QUICK = {"time_limit": 5.0, "work_limit": 3}
+RESIDENT = STEP_KINDS[: STEP_KINDS.index("activation")]
+
 KINDS = (
     *("inference", "training", "offloaded", "split tables", "infeasible"),
     *("two hosts", "micro-batches", "replicas", "fit", "unknown sizes"),
@@ -186,7 +189,8 @@ def test_questions_about_a_plan_have_its_figures(plans, requests, kind):
     # export
     drawn = with_step(plan, source)
     assert drawn.warnings == plan.warnings
-    events = json.loads(trace_json(drawn.step()))["traceEvents"]
+    step = drawn.step()
+    events = json.loads(trace_json(step))["traceEvents"]
     rows = [e for e in events if e["ph"] == "X" and e["cat"] in ("data", "feed", "fetch")]
     sent = plan.metrics.sent_bytes
     assert sum(e["args"]["bytes"] or 0 for e in rows) == sent
@@ -196,6 +200,9 @@ def test_questions_about_a_plan_have_its_figures(plans, requests, kind):
         held = [e for e in events if e["ph"] == "C" and e["pid"] == number]
         peak = max((sum(e["args"].values()) for e in held), default=0)
         assert device.peak_low_bytes <= peak <= device.peak_memory_bytes
+        kept = [b.bytes for b in step.buffers if b.device == number - 1 and b.kind in RESIDENT]
+        unused = found.resident_bytes[device.name].get("unused", 0)
+        assert sum(kept) + unused == device.resident_bytes  # the page draws both
     edges = networkx.parse_graphml(graphml(drawn.step(), 10_000)).edges(data="transfer_bytes")
     crossing = {row.bytes for row in plan.transfers if row.kind in ("data", "feed")}
     assert {size for _, _, size in edges if size} == {size for size in crossing if size}

@@ -74,7 +74,9 @@ def verdict(found: AutoResult) -> str:
         )
     gain = "" if found.gain is None else f", {found.gain:.2f} times as fast as the next that fits"
     if found.gain is not None and found.gain < 1:
-        gain = ", within the margin of the fastest that fits"
+        is_near = found.gain * (1 + found.margin) >= 1
+        close = "within the margin of" if is_near else "too close to tell from"
+        gain = f", {close} the fastest that fits"
     return f"Chosen: {row.name}, {row.changes} ({figures}{gain})."
 
 

@@ -11,10 +11,16 @@ def cost_text(plan: Plan) -> str:
     if metrics.sent_bytes is None or metrics.messages is None or solver.objective != "transfer":
         return ""
     again = _sent_again(plan)
+    bandwidth, per_message = solver.link_bandwidth or 0.0, solver.link_latency_seconds or 0.0
+    latency = per_message * bandwidth
+    slower = (metrics.slower_seconds or 0.0) * bandwidth
+    size = metrics.sent_bytes - sum(again)
     messages = metrics.messages - len(again)
-    sent = format_bytes(metrics.sent_bytes - sum(again))
+    beyond = size + messages * latency + slower - (solver.value or 0.0)
+    own = min(_own_signals(plan), max(0, round(beyond / latency))) if latency else 0
+    messages -= own
+    sent = format_bytes(size)
     found = f"{sent} sent in {format_count(messages, 'message')}" if messages else "nothing sent"
-    latency = (solver.link_latency_seconds or 0.0) * (solver.link_bandwidth or 0.0)
     if latency and messages:
         found += f", whose latency counts as {format_bytes(round(messages * latency))}"
     if again:
@@ -22,12 +28,24 @@ def cost_text(plan: Plan) -> str:
         found += (
             f" (without {more} that a device receives once more, for kernels that read on the host)"
         )
+    if own:
+        found += f" (without {format_count(own, 'signal')} of control edges that the plan adds)"
     if not metrics.slower_seconds:
         return found
     longer = f"ops take {format_seconds(metrics.slower_seconds)} longer than on the fastest device"
-    counts = round(metrics.slower_seconds * (solver.link_bandwidth or 0.0))
+    rest = (solver.value or 0.0) - size - messages * latency
+    is_rest = slower <= rest <= slower + len(plan.placement)  # rounded up, op by op
+    counts = round(rest if is_rest else slower)
     told = f", which counts as {format_bytes(counts)}" if counts >> 10 or not messages else ""
     return f"{found}; {longer}{told}"
+
+
+def _own_signals(plan: Plan) -> int:
+    """How many signals between devices control edges of the plan send."""
+    edges = {(f"^{before}", plan.placement[after]) for before, after in plan.control_edges}
+    return sum(
+        row.kind == "control" and (row.tensor, row.target) in edges for row in plan.transfers
+    )
 
 
 def _sent_again(plan: Plan) -> list[int]:

@@ -242,7 +242,7 @@ def _devices(plan: Plan, width: int) -> RenderableType:
     rows = [
         (
             device.name,
-            f"{ops[device.name]:,}",
+            f"{ops[device.name]:,}" if plan.placement else "-",
             known(device.required_bytes, format_bytes),
             format_cap(device.usable_bytes),
             share_of_cap(device.required_bytes, device.usable_bytes),

@@ -173,6 +173,10 @@ def test_nothing_better_exists_is_said_of_a_proof_only():
     page = render_page(small_plan(solver=found))
     assert "at most 99.0% from the best<" in page
     assert "nothing better exists" not in page
+    assumed = PlanWarning(code="assumed_sizes", message="sizes are assumed")
+    found = replace(solver, status="FEASIBLE", relative_gap=0.0)
+    page = render_page(small_plan(solver=found, warnings=(assumed,)))
+    assert "proven best for the sizes that are assumed<" in page
     colours = dict(re.findall(r"\.tile \.status-(optimal|feasible) \{ color: var\(--(\w+)\)", page))
     assert colours["optimal"] == "good" != colours["feasible"]
 

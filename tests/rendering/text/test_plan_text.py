@@ -65,7 +65,7 @@ Placement
 
 Device  Ops  Required    Limit  Used  Resident  Busy  Peak  Model
 ─────────────────────────────────────────────────────────────────
-GPU:0     0         -  100 MiB     -         -     -     -  GPU
+GPU:0     -         -  100 MiB     -         -     -     -  GPU
 
 Why nothing fits
   because    GPU:0 (limit 100 MiB) must hold at least 120 MiB: pins={'a*':
@@ -156,6 +156,18 @@ def test_a_cost_is_told_in_parts():
         "256 KiB sent in 8 messages (without 1 message of 4.00 KiB that a device receives once more"
         in text
     )
+    edges, signal = (("a", "b"),), transfer_row("^a", "GPU:0", "GPU:1", None, "control")
+    linked = replace(
+        small_plan().solver, value=248000, link_bandwidth=12e9, link_latency_seconds=1e-5
+    )
+    plan = small_plan(
+        metrics=replace(metrics, sent_bytes=8000, messages=3, slower_seconds=0.0),
+        solver=linked,
+        control_edges=edges,
+        transfers=(signal,),
+    )
+    told = "7.81 KiB sent in 2 messages, whose latency counts as 234 KiB (without 1 signal of"
+    assert told in render_plan(plan, width=200)  # of a cost of 242 KiB
     none = replace(metrics, sent_bytes=0, messages=0)
     assert "made of    nothing sent; ops" in render_plan(small_plan(metrics=none), width=200)
     linked = replace(small_plan().solver, link_bandwidth=12e9)
