@@ -22,9 +22,10 @@ from placer.pipeline.followed_hints import hints_apart
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.stored_bytes import loading_warnings
-from placer.pipeline.workload import shape_options
+from placer.pipeline.workload import Workload, shape_options
 from placer.plan.loading_facts import LoadingFacts
 from placer.plan.report import LEFT_OVER_WORDS, LeftOverSinks
+from placer.plan.request import NEVER
 from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import MemoryNeed, Metrics
 from placer.prediction.scoring import cost, slower_bytes
@@ -134,13 +135,17 @@ def _serve_later_steps(needs: Sequence[MemoryNeed], caps: Sequence[int]) -> bool
 
 
 def with_settings(
-    conflict: Conflict | None, cluster: Cluster, metrics: Metrics | None
+    conflict: Conflict | None, workload: Workload, metrics: Metrics | None
 ) -> Conflict | None:
-    """``conflict`` with the settings of TensorFlow under which no device needs more than it has."""
+    """``conflict`` with leave to offload, where that is forbidden, and the settings of TensorFlow
+    under which no device needs more than it has."""
+    cluster = workload.cluster
     over = metrics.over_caps(cluster.caps) if metrics else ()
     if conflict is None or metrics is None or not over:
         return conflict
-    needs, settings = [metrics.needs[name] for name in over], []
+    needs = [metrics.needs[name] for name in over]
+    may_offload = any(cluster.device(name).type != "CPU" for name in over)
+    settings = ["--offload auto"] if may_offload and workload.wanted.offload == NEVER else []
     if _serve_later_steps(needs, [cluster.caps[name] for name in over]):
         settings.append(
             "set TF_DISABLE_RZ_CHECK=1 where the program runs: --red-zones off (or "

@@ -64,7 +64,7 @@ def assemble_plan(
         solver=_answer(formulation, solution, metrics, fitted),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
         warnings=tuple(plan_warnings(formulation, solution, predicted, fitted, loading)),
-        conflict=with_settings(solution.conflict, workload.cluster, metrics),
+        conflict=with_settings(solution.conflict, workload, metrics),
         control_edges=predicted.control_edges if predicted else (),
         rewriting=predicted.rewriting if predicted else NO_REWRITING,
         loading=loading,

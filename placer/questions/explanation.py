@@ -134,7 +134,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     moves = tuple(_moves(plan, members.ops, group, constraints, workload))
     code, reason, binding = _reason(op, device, group, constraints)
     if code in (CHOSEN, SPILLED):
-        reason = _instead(moves, plan.solver.objective or "") or reason
+        reason = _instead(moves, plan) or reason
     readers = set(graph.ops[op].inputs)
     outputs = set(graph.output_names[op])
     apart = (pair for pair in hints_apart(graph, plan.placement) if op in pair)
@@ -239,8 +239,9 @@ def _moves(
         may_spill = constraints.spillable[group] and device.name in opened
         is_free = device.name in constraints.group_devices[group]
         if not is_free and not may_spill:
-            refused = _refusal(members, device.name, constraints)
-            if not refused and opened and device.type == "CPU" and device.name not in opened:
+            refused, code = _refusal(members, device.name, constraints)
+            is_client = opened and device.type == "CPU" and device.name not in opened
+            if is_client and code in ("", "host_only_kernel"):
                 refused = (
                     "the client is for what is fed, fetched or pinned there (any_ops opens it)"
                 )
@@ -264,14 +265,20 @@ def _more(before: Metrics, after: Metrics, *kinds: str) -> int:
     return after.bytes_of(*kinds) - before.bytes_of(*kinds)
 
 
-def _instead(moves: Sequence[Move], objective: str) -> str:
+def _grows(move: Move, plan: Plan) -> int:
+    """The bytes by which the device would exceed its limit, if it exceeds it by less now."""
+    over = move.over_bytes.get(move.device, 0)
+    return over if over > plan.over_bytes.get(move.device, 0) else 0
+
+
+def _instead(moves: Sequence[Move], plan: Plan) -> str:
     """Returns what its group would cost on each other device that is open to it, the figure of the
-    ``objective`` first."""
-    told = []
+    objective first."""
+    told, objective = [], plan.solver.objective
     for move in moves:
         if move.refused:
             continue
-        if over := move.over_bytes.get(move.device):
+        if over := _grows(move, plan):
             no_room = f"{move.device} has no room: it would require {format_bytes(over)} more"
             told.append(f"{no_room} than its limit{_price(move)}")
         elif objective == "throughput" and (longer := move.busiest_seconds or 0.0) > 0:
@@ -298,12 +305,14 @@ def _price(move: Move) -> str:
     return f" (with room, a step would {' and '.join(saved)})" if saved else ""
 
 
-def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> str:
+def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> tuple[str, str]:
+    """Why one of the members may not be on ``device``, and the code of that; ``""`` if all may."""
     for member in members:
         restriction = constraints.restrictions[member]
         if restriction.code and device not in restriction.devices:
-            return f"{member}: {restriction.reason}" if len(members) > 1 else restriction.reason
-    return ""
+            whose = f"{member}: " if len(members) > 1 else ""
+            return f"{whose}{restriction.reason}", restriction.code
+    return "", ""
 
 
 def _crossings(

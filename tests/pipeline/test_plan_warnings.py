@@ -14,6 +14,7 @@ from small_problems import best_by_enumeration, placements_of
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
 from placer.pipeline.plan_warnings import hint_warnings, with_settings
+from placer.plan.request import Options
 from placer.prediction.scoring import score
 from placer.problem.conflict import Conflict
 from placer.problem.constraints import ConstraintOptions, find_constraints
@@ -131,7 +132,10 @@ def test_settings_are_offered_where_all_devices_then_have_enough(later, is_split
     metrics = SimpleNamespace(
         over_caps=lambda _: ["GPU:0"], needs={"GPU:0": SimpleNamespace(parts=parts)}
     )
-    fixes = with_settings(Conflict(), cluster, metrics).fixes
+    workload = SimpleNamespace(cluster=cluster, wanted=Options(offload="auto"))
+    fixes = with_settings(Conflict(), workload, metrics).fixes
     assert len(fixes) == len(offered)
     assert all(word in fix.change for word, fix in zip(offered, fixes, strict=True))
-    assert with_settings(None, cluster, metrics) is None
+    assert with_settings(None, workload, metrics) is None
+    workload.wanted = Options(offload="never")  # the first sentence names it: so does the list
+    assert with_settings(Conflict(), workload, metrics).fixes[0].change == "--offload auto"

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from plans_by_hand import device_row, small_plan
 from questions.conftest import CAPS
 
 from cost_models.devices import preset
@@ -14,7 +15,14 @@ from placer.front_words import in_front_words
 from placer.graph.rewriting import Rewriting
 from placer.pipeline.pipeline import place
 from placer.plan.plan import Plan
-from placer.questions.explanation import SPILLED, explain, explain_op, explain_plan
+from placer.questions.explanation import (
+    SPILLED,
+    Move,
+    _instead,
+    explain,
+    explain_op,
+    explain_plan,
+)
 from placer.questions.fixes import find_fixes
 from placer.rendering.text.explanation_text import (
     conflict_blocks,
@@ -165,6 +173,38 @@ def test_what_a_pin_holds_on_the_host_is_not_offloaded(network):
         assert found.get("spilled", 0) == row.spilled_bytes
         assert bool(row.spilled_bytes) == is_offloaded
         assert is_offloaded or found["pinned"] + found.get("colocated", 0) > 0
+
+
+def test_a_limit_that_is_exceeded_anyway_is_no_reason():
+    """Of a plan over its limits, only what makes a device exceed its limit by more is one."""
+    full = small_plan(devices=(device_row("GPU:0"), device_row("GPU:1", usable_bytes=1)))
+    over = full.over_bytes["GPU:1"]
+    for more in (0, 5):
+        move = Move(device="GPU:1", over_bytes={"GPU:1": over + more}, sent_bytes=7)
+        reason = _instead([move], full)
+        assert ("limit" in reason, "send 7 B more" in reason) == (more > 0, more == 0)
+
+
+def test_a_client_is_for_what_is_fed_whatever_the_kernel(tmp_path):
+    """A string constant may be on the CPU of any task; the client is refused for what it is."""
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def joined(x):
+        return tf.strings.length(tf.strings.join([tf.strings.lower(x, name="low"), "b"]))
+
+    rows = (
+        f'[[device]]\nname = "/job:worker/task:{task}/device:{name}:0"\ntype = "{name}"\n'
+        'memory = "1GiB"\n'
+        for task in range(2)
+        for name in ("GPU", "CPU")
+    )
+    (tmp_path / "hosts.toml").write_text("".join(rows))
+    plan = place(joined, tmp_path / "hosts.toml", batch_size=4, time_limit=5.0)
+    moves = explain_op(plan, "low", joined).moves
+    told = {move.device: move.refused for move in moves}
+    assert "CPU:0" not in told or "the client is for" in told["CPU:0"]
+    assert any("no GPU kernel" in reason for reason in told.values())
 
 
 def test_a_hint_that_was_left_out_is_told(tmp_path):

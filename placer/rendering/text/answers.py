@@ -99,9 +99,8 @@ def _fix(plan: Plan, over: str = "") -> str:
     if fixes and fixes[0].kind:
         return f" Would fit (tried): {fixes[0].change}."
     limit = f"--max-memory {over}={spell_bytes(plan.need_bytes[over])}" if over else ""
-    untried = fixes[0].change if fixes else limit
-    if plan.request.get("offload") == NEVER:
-        untried = "--offload auto"
+    untried = "--offload auto" if plan.request.get("offload") == NEVER else limit
+    untried = fixes[0].change if fixes else untried
     return f" May fit (not tried): {untried}." if untried else ""
 
 
