@@ -58,8 +58,10 @@ def style(*, to_file: bool = False) -> Style:
 
 
 def wrapped(message: str) -> str:
-    """Returns a message for stderr in lines of the terminal's width, or of ``COLUMNS``; names stay
-    whole, and what goes to a file or a log keeps its lines."""
+    """Returns a message for stderr in lines as wide as its terminal; names stay whole.  What goes
+    to a file, a log or another program keeps its lines."""
+    if not sys.stderr.isatty():
+        return message
     try:
         width = int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stderr.fileno()).columns)
     except (OSError, ValueError):

@@ -65,18 +65,19 @@ def test_logs_go_to_stderr_as_loud_as_asked_for(capsys, quiet, verbose, shown):
     assert told == "".join(f"{levels[letter]}: {letter}\n" for letter in shown)
 
 
-def test_messages_are_as_wide_as_the_terminal(monkeypatch, capsys):
+def test_messages_are_as_wide_as_the_terminal(monkeypatch):
     """Errors and logs; a name stays whole, and a file or a log has each message on one line."""
     name, words = "a/long-name/" * 5, "some words of a message " * 3
-    for columns in ("", "40"):
-        monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("COLUMNS", "40")  # which readline sets for all that a program starts
+    for stream in (io.StringIO(), Terminal()):
+        monkeypatch.setattr("sys.stderr", stream)
         with logs(Namespace(quiet=False, verbose=0)):
             logging.getLogger("placer").warning(words)
         assert main(["explain", f"{name}plan.json"]) == 2
-        lines = capsys.readouterr().err.splitlines()
+        lines = stream.getvalue().splitlines()
         assert lines[0].startswith("WARNING: some words")
-        assert (len(lines) == 2) == (not columns)
-        assert not columns or all(len(line) <= 40 for line in lines if name not in line)
+        assert (len(lines) == 2) == (not stream.isatty())
+        assert not stream.isatty() or all(len(line) <= 40 for line in lines if name not in line)
         assert any(f"{name}plan.json" in line for line in lines)
 
 

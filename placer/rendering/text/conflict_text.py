@@ -52,7 +52,7 @@ _SHARED = {
     "keep_together": "--keep-together",
     "gradient": "--colocate-gradients",
     "colocation_hint": "--keep-colocation",
-    "pieces": "pieces of a batch",
+    "pieces": "parts of a batch",
 }
 """Words for what ops share, by the reason why they are together."""
 
