@@ -92,8 +92,8 @@ def sweep(
         raise UsageError(f"batch_sizes is {batch_sizes!r}; give one or more, such as [8, 32]")
     for size in batch_sizes:
         require_count("a batch size", size, "such as 32")
-    require_source(source, devices)
     _require_open_batches(sorted(set(batch_sizes)), options)
+    require_source(source, devices)
     asked: dict[str, Any] = {"offload": NEVER, **current_names(options)}
     trials = _Trials(source, devices, asked)
     rows = [trials.row(size) for size in sorted(set(batch_sizes))]
