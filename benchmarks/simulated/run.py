@@ -98,7 +98,7 @@ def measured(program: Program, base: Path, *, runs: int, is_least: bool) -> dict
     }
     if not found["free"].get("served"):
         return {"failed": found["free"], **found}
-    limit = [-(-need // MEBIBYTE) for need in needs]
+    limit = [max(-(-need // MEBIBYTE), 1) for need in needs]  # constants of Keras are on GPU:0
     found["limits_mib"] = limit
     found["runs"] = [run(program, folder, limit) for _ in range(runs)]
     if is_least:

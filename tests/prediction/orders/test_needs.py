@@ -57,6 +57,21 @@ def test_where_iterations_run_there_is_room_for_the_largest_request_once_more(co
     assert (80 + more) << 20 <= need.high_bytes < (80.5 + more) * (1 << 20)
 
 
+def test_loops_that_run_side_by_side_may_need_twice_as_much_more():
+    """Of 90 MiB beyond what is followed 15% for one loop after the other, 30% for both at once."""
+    first, second = ([f"{loop}{number}" for number in range(4)] for loop in "ab")
+    names = [*first, *second]
+    graph = draw(f"{', '.join(names)} -> sum", bytes=dict.fromkeys([*names, "sum"], 10 << 20))
+    owner = {name: name[0] for name in names}
+    placement = dict.fromkeys(graph.ops, "GPU:0")
+    step = StepMemory(graph, draw_costs(graph), placement, ("GPU:0",), owner=owner)
+    in_turn = (name for pair in zip(first, second, strict=True) for name in pair)
+    for order, more in ((names, 13.5), (in_turn, 27)):
+        need = _needs(step, (*order, "sum"))["GPU:0"].need
+        assert need.expected_bytes == 90 << 20
+        assert need.high_bytes == pytest.approx((90 + more) * (1 << 20), rel=0.01)
+
+
 def test_workspaces_that_can_be_done_without_are_in_use_and_not_needed():
     """8 MiB besides x and a while a runs, on a GPU alone; the need is as without."""
     graph = draw("x -> a", bytes={"x": 3 << 20, "a": 2 << 20})
