@@ -24,7 +24,7 @@ from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.stored_bytes import loading_warnings
 from placer.pipeline.workload import Workload, shape_options
 from placer.plan.loading_facts import LoadingFacts
-from placer.plan.report import LEFT_OVER_WORDS, LeftOverSinks
+from placer.plan.report import LeftOverSinks, left_over_verbs
 from placer.plan.request import NEVER
 from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import MemoryNeed, Metrics
@@ -281,12 +281,13 @@ def left_over_warnings(extraction: Extraction) -> Iterator[Warning_]:
         return
     size = summed_bytes(extraction.left_over, extraction.graph)
     cost = "an unknown number of bytes" if size is None else format_bytes(size)
-    kinds = ", ".join(f"{row.count:,} {LEFT_OVER_WORDS[row.reason]}" for row in rows)
+    kinds = ", ".join(row.words() for row in rows)
+    verbs = left_over_verbs(sum(row.count for row in rows))
     taken = ", ".join(key for key, _ in extraction.outputs[:_EXAMPLES]) or "none"
     more = len(extraction.outputs) - _EXAMPLES
     message = (
         f"the graph doesn't name its outputs. Assuming {taken}"
-        f"{f' and {more} more' if more > 0 else ''}. Use --outputs to choose others: {kinds} run "
-        f"and are not fetched, which would take {cost}"
+        f"{f' and {more} more' if more > 0 else ''}. Use --outputs to choose others: {kinds} "
+        f"{verbs}, which would take {cost}"
     )
     yield "sinks_not_fetched", message, tuple(extraction.left_over)

@@ -130,8 +130,9 @@ def require_known_shapes(extraction: Extraction) -> None:
             both = f"{'' if is_bound else '--batch-size N and '}{opened}"
             lost += f"Add {both}: the batch size alone sets no more than the first dimension"
         else:
-            batch = "" if is_bound else "the batch with --batch-size N, or "
-            lost += f"Set {batch}the shape of an input ({inputs}) or of an op just named, "
+            batch = "" if is_bound or not inputs else "the batch with --batch-size N, or "
+            fed = f"an input ({inputs}) or of " if inputs else ""
+            lost += f"Set {batch}the shape of {fed}an op just named, "
             lost += "with --shape NAME=32x128"
         lost = "" if is_bound and not roots else lost
         if any("CudnnRNN" in root for root in roots):

@@ -32,12 +32,13 @@ class InputFacts:
     of: str = ""
 
 
-LEFT_OVER_WORDS: Mapping[str, str] = {
-    "gradient": "gradients",
-    "summary": "summaries",
-    "assign": "assigned values",
+LEFT_OVER_WORDS: Mapping[str, tuple[str, str]] = {
+    "gradient": ("gradient", "gradients"),
+    "summary": ("summary", "summaries"),
+    "assign": ("assigned value", "assigned values"),
 }
-"""Words for sinks that are left over, by reason (:mod:`placer.extraction.reading.sinks`)."""
+"""Words for one and for many sinks that are left over, by reason
+(:mod:`placer.extraction.reading.sinks`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,15 @@ class LeftOverSinks:
     count: int
     bytes: int | None
     examples: tuple[str, ...]
+
+    def words(self) -> str:
+        """``"1 summary"``, ``"2 summaries"``: how many of what."""
+        return f"{self.count:,} {LEFT_OVER_WORDS[self.reason][self.count != 1]}"
+
+
+def left_over_verbs(count: int) -> str:
+    """What ``count`` sinks do."""
+    return "runs and is not fetched" if count == 1 else "run and are not fetched"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,8 +54,12 @@ def overruns(over_bytes: Mapping[str, int]) -> list[str]:
 
 
 def format_share(part: float, whole: float) -> str:
-    """``"12.3%"``: the share of ``part`` in ``whole``, ``"-"`` if there is no whole."""
-    return f"{rounded(100 * part / whole, 1)}%" if whole > 0 else "-"
+    """``"12.3%"``: the share of ``part`` in ``whole``, ``"-"`` if there is no whole; a little is
+    ``"<0.1%"``, so that it does not read as nothing."""
+    if whole <= 0:
+        return "-"
+    share = rounded(100 * part / whole, 1)
+    return "<0.1%" if share == "0.0" and part > 0 else f"{share}%"
 
 
 def format_shape(shape: Sequence[int | None] | None) -> str:

@@ -68,23 +68,24 @@ def test_the_report_without_a_batch_size_lists_what_is_unknown(saved_model, caps
 
 
 @pytest.mark.parametrize(
-    ("batch", "shapes", "warnings", "told"),
+    ("batch", "inputs", "shapes", "warnings", "told"),
     [
-        (None, {}, (), "Set the batch with batch_size=N, or the shape of an input"),
-        (None, {"ids": "?x128"}, (), ". Add batch_size=N and shapes={'ids': (None, 128)}: the"),
-        (4, {}, (), ". Set the shape of an input (ids)"),
-        (4, {}, (("no_inference", "its process was ended by signal 9", ()),), "ended by signal 9"),
+        (None, "ids", {}, (), "Set the batch with batch_size=N, or the shape of an input"),
+        (None, "ids", {"ids": "?x8"}, (), ". Add batch_size=N and shapes={'ids': (None, 8)}: the"),
+        (None, "", {}, (), ". Set the shape of an op just named, with"),
+        (4, "ids", {}, (), ". Set the shape of an input (ids)"),
+        (4, "ids", {}, (("no_inference", "ended by signal 9", ()),), "ended by signal 9"),
     ],
 )
-def test_what_stands_in_the_way_of_shapes_is_said(batch, shapes, warnings, told):
-    """A batch that is bound is not asked for again, and is not enough where more is open; a reader
-    that died is the reason."""
+def test_what_stands_in_the_way_of_shapes_is_said(batch, inputs, shapes, warnings, told):
+    """A batch that is bound is not asked for again, and is not enough where more is open; a model
+    without inputs has no batch; a reader that died is the reason."""
     extraction = SimpleNamespace(
         graph=SimpleNamespace(tensors={}, functions={}),
         unknown=("ids:0",),
         unknown_share=0.5,
         unknown_roots=("ids",),
-        inputs=(SimpleNamespace(key="ids"),),
+        inputs=tuple(SimpleNamespace(key=key) for key in inputs.split()),
         open_shapes=shapes,
         bindings={"batch_size": batch},
         warnings=warnings,

@@ -43,3 +43,10 @@ def test_shapes_say_what_is_unknown():
     assert quantities.format_shape((None, 8)) == "[?, 8]"
     assert quantities.format_shape(None) == "[...]"
     assert quantities.format_shape(()) == "[]"
+
+
+def test_a_share_of_little_does_not_read_as_nothing():
+    """What is above 0 and rounds to it is below a tenth of a percent."""
+    shares = [quantities.format_share(part, 10_000) for part in (0, 1, 4.9, 5, 9_999.9)]
+    assert shares == ["0.0%", "<0.1%", "<0.1%", "0.1%", "100.0%"]
+    assert quantities.share_of_cap(2 << 20, 14 << 30) == "<0.1%"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
+from placer.front_words import in_front_words
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.prediction.predicted_step import PredictedStep
@@ -112,6 +113,7 @@ def _render(
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
+        finalize=lambda value: in_front_words(value) if type(value) is str else value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

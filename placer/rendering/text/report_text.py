@@ -7,11 +7,11 @@ from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes
 from placer.plan.report import (
-    LEFT_OVER_WORDS,
     ComputeFacts,
     Hotspot,
     ModelFacts,
     Report,
+    left_over_verbs,
 )
 from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.rendering.quantities import (
@@ -117,13 +117,13 @@ def _left_over_lines(model: ModelFacts, width: int) -> Text:
     """Unconsumed outputs that are not fetched, by reason, and what fetching them would take."""
     count = sum(row.count for row in model.left_over)
     lines = [
-        f"{count:,} of {count + len(model.outputs):,} unconsumed outputs run and are not fetched; "
+        f"{count:,} of {count + len(model.outputs):,} unconsumed outputs {left_over_verbs(count)}; "
         "choose others with --outputs"
     ]
     for row in model.left_over:
         size = "" if row.bytes is None else f", {format_bytes(row.bytes)}"
         example = shorten(row.examples[0], width // 3)
-        lines.append(f"{row.count:,} {LEFT_OVER_WORDS[row.reason]}{size}, such as {example}")
+        lines.append(f"{row.words()}{size}, such as {example}")
     return Text("\n".join(lines), style="yellow")
 
 

@@ -10,6 +10,7 @@ from placer import report
 from placer.extraction.files.sources import read_source
 from placer.extraction.reading.bare_graphs import read_graph_def
 from placer.extraction.reading.loading import flatten, load_program
+from placer.plan.report import LeftOverSinks, left_over_verbs
 
 v1 = tf.compat.v1
 
@@ -97,6 +98,17 @@ def test_a_report_says_what_is_fetched_what_is_not_and_what_that_would_take():
     text = found.summary(width=120)
     assert "2 of 3 unconsumed outputs run and are not fetched; choose others with outputs" in text
     assert "2 gradients, 1.00 KiB, such as gradients/" in text
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "verbs"),
+    [(1, "1 summary", "runs and is not"), (2, "2 summaries", "run and are not")],
+)
+def test_what_is_left_over_agrees_with_its_number(count, words, verbs):
+    """One is one, in its noun and its verb."""
+    row = LeftOverSinks(reason="summary", count=count, bytes=None, examples=("s",))
+    assert row.words() == words
+    assert left_over_verbs(count).startswith(verbs)
 
 
 REAL = {

@@ -18,6 +18,7 @@ from steps_by_hand import drawn_plan, drawn_step
 
 import placer.rendering.html
 from placer.errors import UsageError
+from placer.front_words import command_line
 from placer.plan.rows import PlanWarning
 from placer.prediction.predicted_step import KINDS
 from placer.questions.auto_result import AutoResult, AutoRow
@@ -132,6 +133,15 @@ def test_pages_of_every_state_are_written():
     assert "GPU:0 (limit 100 MiB) must hold at least 120 MiB" in impossible
     assert "Impossible" in impossible
     assert "Would fit (tried)" in impossible
+
+
+def test_options_on_a_page_are_those_of_who_writes_it():
+    """Keyword arguments from Python, options from the command line; whole commands stay."""
+    told = PlanWarning(code="a", message="try --offload auto or placer place --fit auto", ops=())
+    plan = replace(drawn_plan(), warnings=(told,))
+    assert "try offload=&#39;auto&#39; or placer place --fit auto" in render_page(plan)
+    with command_line():
+        assert told.message in render_page(plan)
 
 
 def test_a_page_is_written_once(tmp_path):

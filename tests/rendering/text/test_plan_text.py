@@ -39,7 +39,7 @@ Device  Ops  Required    Limit   Used  Resident     Busy      Peak  Model
 ─────────────────────────────────────────────────────────────────────────
 GPU:0     1  60.0 MiB  100 MiB  60.0%  40.0 MiB  2.00 ms  60.0 MiB  T4
 GPU:1     2  90.0 MiB  100 MiB  90.0%  40.0 MiB  2.00 ms  90.0 MiB  T4
-CPU:0     1  1.00 KiB  100 MiB   0.0%       0 B      0 s  1.00 KiB  CPU
+CPU:0     1  1.00 KiB  100 MiB  <0.1%       0 B      0 s  1.00 KiB  CPU
 
 Required: the memory limit that TensorFlow's allocator requires in every
 execution order, with padding and fragmentation. Peak: most bytes of tensors

@@ -24,7 +24,11 @@ const formatTime = (picoseconds) => {
   if (picoseconds > 0 && picoseconds < 5e3) return "<0.01 µs";
   return picoseconds ? `${threeDigits(seconds / 1e-6)} µs` : "0 s";
 };
-const formatShare = (part, whole) => whole > 0 ? `${(100 * part / whole).toFixed(1)}%` : "–";
+const formatShare = (part, whole) => {
+  if (!(whole > 0)) return "–";
+  const share = (100 * part / whole).toFixed(1);
+  return part > 0 && share === "0.0" ? "<0.1%" : `${share}%`;
+};
 const kindName = (kind) => kind.replace("_", " ");
 
 // Elements: every text goes through textContent, so no name is ever read as markup.
