@@ -33,7 +33,7 @@ from placer.problem.conflict import Conflict, Fix
 from placer.problem.placement_costs import cost_link
 from placer.solving.caps.predictions import PEAK_OVER_CAP
 from placer.solving.conflicts.elements import may_fit
-from placer.solving.solution import Solution
+from placer.solving.solution import Solution, Status
 
 _OPS_PER_WARNING = 20
 
@@ -63,12 +63,19 @@ def plan_warnings(
     if formulation.workload.wanted.fit:
         found += fit_warnings(formulation.workload, fitted)
     found += _caps_over_cards(cluster)
-    found += [(code, message, ()) for code, message in solution.warnings]
+    found += search_warnings(solution)
     if predicted and PEAK_OVER_CAP not in dict(solution.warnings):
         found += needs_over_caps(cluster, predicted.metrics)
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])
         yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)
+
+
+def search_warnings(solution: Solution) -> Iterator[Warning_]:
+    """Yields what befell the searches; next to a proof more time for one of them finds nothing."""
+    for code, message in solution.warnings:
+        if code != "solver_stopped" or solution.status is not Status.OPTIMAL:
+            yield code, message, ()
 
 
 def hint_warnings(graph: OpGraph, placement: Mapping[str, str]) -> Iterator[Warning_]:

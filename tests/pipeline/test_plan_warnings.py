@@ -13,12 +13,12 @@ from small_problems import best_by_enumeration, placements_of
 
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
-from placer.pipeline.plan_warnings import hint_warnings, with_settings
+from placer.pipeline.plan_warnings import hint_warnings, search_warnings, with_settings
 from placer.plan.request import Options
 from placer.prediction.scoring import score
 from placer.problem.conflict import Conflict
 from placer.problem.constraints import ConstraintOptions, find_constraints
-from placer.solving.solution import SolverParameters
+from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import solve
 
 OPS = "abcdef"
@@ -139,3 +139,14 @@ def test_settings_are_offered_where_all_devices_then_have_enough(later, is_split
     assert with_settings(None, workload, metrics) is None
     workload.wanted = Options(offload="never")  # the first sentence names it: so does the list
     assert with_settings(Conflict(), workload, metrics).fixes[0].change == "--offload auto"
+
+
+@pytest.mark.parametrize(
+    ("status", "codes"),
+    [(Status.FEASIBLE, ["solver_stopped", "solver_crashed"]), (Status.OPTIMAL, ["solver_crashed"])],
+)
+def test_more_time_is_not_advised_next_to_a_proof(status, codes):
+    """A search that was late is nothing to a placement that another proved best."""
+    told = tuple((code, "told") for code in ("solver_stopped", "solver_crashed"))
+    solution = Solution(status=status, warnings=told)
+    assert [code for code, _, _ in search_warnings(solution)] == codes
