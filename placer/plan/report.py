@@ -54,12 +54,12 @@ class LeftOverSinks:
     examples: tuple[str, ...]
 
     def words(self) -> str:
-        """``"1 summary"``, ``"2 summaries"``: how many of what."""
+        """Returns how many of what: ``"1 summary"``, ``"2 summaries"``."""
         return f"{self.count:,} {LEFT_OVER_WORDS[self.reason][self.count != 1]}"
 
 
 def left_over_verbs(count: int) -> str:
-    """What ``count`` sinks do."""
+    """Returns what ``count`` sinks do."""
     return "runs and is not fetched" if count == 1 else "run and are not fetched"
 
 
