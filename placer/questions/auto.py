@@ -249,7 +249,9 @@ class Choice:
         if not self.is_as_good_as(seconds_of(row), seconds_of(chosen)):
             return replace(row, note=f"takes {ratio:.2f} times as long")
         told = f"{abs(1 - ratio):.0%} {'faster' if ratio < 1 else 'slower'}"
-        is_near = max(ratio, 1 / ratio) <= 1 + self.margin  # else DOUBT_SECONDS apart at most
+        is_near = (
+            1 / (1 + self.margin) <= ratio <= 1 + self.margin
+        )  # else DOUBT_SECONDS apart at most
         close = "within the margin" if is_near else "too close to tell"
         return replace(row, note=f"{close} ({told}) and more complex")
 

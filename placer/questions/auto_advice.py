@@ -36,13 +36,13 @@ class Advice:
 
     def lines(self, chosen: AutoRow | None) -> tuple[str, ...]:
         """Returns settings that would bring a better way; if there are none, devices that would.
-        The way of least memory is not asked to be faster.  Where no way fits, each line begins with
-        what makes the way that it names fit: all of them were built."""
+        The way of least memory is not asked to be faster, nor is what takes no time.  Where no way
+        fits, each line begins with what makes the way that it names fit: all of them were built."""
         found = [*self._changes(chosen)]
         if chosen is None:
             return (*self._offloaded(), *found, *self._smaller_batch())
-        if self.choice.aim != "memory":
-            step = seconds_of(chosen)
+        step = seconds_of(chosen)
+        if step and self.choice.aim != "memory":
             found += [*self._on_host(step), *self._faster_links(step)]
             found = found or [self._faster_devices(step)]
             found += self._a_process_each(step)
@@ -73,11 +73,11 @@ class Advice:
         alone = whole.seconds_on(group_alone(self.ways.cluster, [self.ways.fastest]))
         size, unit = self.program.size or 1, "samples" if self.program.size else "batches"
         took = alone + self.program.keras_seconds
-        here = size / (step + self.program.keras_seconds)
+        here = step + self.program.keras_seconds
         less = "replicas do not help a batch of 1; " if self.program.size == 1 else ""
         yield (
             f"{less}one process per accelerator: {count * size / took:,.0f} {unit}/s in total "
-            f"({count * size / took / here:.2f} times as many), {format_seconds(took)} per batch, "
+            f"({count * here / took:.2f} times as many), {format_seconds(took)} per batch, "
             f"{count} copies of the model in host memory"
         )
 

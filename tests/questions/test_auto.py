@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 from jsonschema import Draft202012Validator
 from long_tests import sometimes
 from split_tables import export_training
@@ -279,6 +280,16 @@ def test_wrong_requests_are_said(saved_model, settings, told):
     """Before any work."""
     with pytest.raises(UsageError, match=told):
         placer.auto(str(saved_model), "2xT4", batch_size=8, **settings)
+
+
+def test_what_takes_no_time_is_not_asked_to_be_faster(tmp_path):
+    """Constants on the host alone: no device or batch makes more of them in a second."""
+    with tf.Graph().as_default() as graph, tf.device("/device:CPU:0"):
+        tf.constant([1.0, 2.0], name="c")
+    (tmp_path / "graph.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    found = placer.auto(tmp_path / "graph.pb", "2xT4", outputs=("c",), time_limit=1.0)
+    assert found.row is not None
+    assert found.advice == ()
 
 
 def test_a_program_without_a_batch_has_fewer_ways(saved_model: Path):
