@@ -197,7 +197,8 @@ def _assumed_sizes(formulation: Formulation) -> Iterator[Warning_]:
 
 
 def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator[Warning_]:
-    """Says so if no accelerator is used, with both parts of what it costs."""
+    """Says so if no accelerator is used and one would be faster, with both parts of what it
+    costs."""
     problem, cluster = formulation.problem, formulation.workload.cluster
     others = [device for device in cluster.devices if device.type != "CPU"]
     is_asked = problem.objective == "transfer" and problem.spill == "auto"
@@ -205,6 +206,8 @@ def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator
         return
     speed = cost_link(cluster).bandwidth
     slower = slower_bytes(problem, device_of)
+    if not slower:
+        return
     first = [
         next((device for device in allowed if device != problem.host), problem.host)
         for allowed in problem.allowed

@@ -13,7 +13,12 @@ from small_problems import best_by_enumeration, placements_of
 
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
-from placer.pipeline.plan_warnings import hint_warnings, search_warnings, with_settings
+from placer.pipeline.plan_warnings import (
+    _all_on_host,
+    hint_warnings,
+    search_warnings,
+    with_settings,
+)
 from placer.plan.request import Options
 from placer.prediction.scoring import score
 from placer.problem.conflict import Conflict
@@ -150,3 +155,16 @@ def test_more_time_is_not_advised_next_to_a_proof(status, codes):
     told = tuple((code, "told") for code in ("solver_stopped", "solver_crashed"))
     solution = Solution(status=status, warnings=told)
     assert [code for code, _, _ in search_warnings(solution)] == codes
+
+
+@pytest.mark.parametrize(("slower", "count"), [(0, 0), (1 << 20, 1)])
+def test_a_host_that_does_everything_is_a_warning_where_that_takes_longer(slower, count):
+    """What no accelerator computes faster loses nothing on the host."""
+    formulation = formulation_of(1)
+    problem = formulation.problem
+    host = tuple(slower * (number == problem.host) for number in range(len(problem.device_names)))
+    problem = replace(problem, spill="auto", slower_bytes=(host,) * len(problem.op_names))
+    workload = SimpleNamespace(cluster=drawn(1)[2])
+    formulation = SimpleNamespace(problem=problem, workload=workload)
+    found = list(_all_on_host(formulation, (problem.host,) * len(problem.op_names)))
+    assert len(found) == count
