@@ -251,9 +251,12 @@ def _largest_group(workload: Workload) -> IndivisibleGroup | None:
     """The colocation group, with what a placement keeps beside it, or the single op with bodies,
     that needs the most memory."""
     graph, costs = workload.graph, workload.costs
+    wanted = replace(
+        workload.wanted, clear_devices=True, device_function=None, pins={}, pin_types={}
+    )  # whatever devices ops ask for, those of a report are no others
     groups = [
         (group.ops, group.reasons)
-        for group in constraints_of(workload).groups
+        for group in constraints_of(replace(workload, wanted=wanted)).groups
         if not OWN_REASONS.issuperset(group.reasons)
     ]
     loops = [((op.name,), (op.op_type,)) for op in graph.ops.values() if op.bodies]
