@@ -50,7 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = None
     try:
         from placer.commands.parser import parse
-        from placer.commands.terminal import logs, native_logs, print_everything, set_color
+        from placer.commands.terminal import (
+            keep_what_is_read,
+            logs,
+            native_logs,
+            print_everything,
+            set_color,
+        )
 
         gc.set_threshold(COLLECTION_THRESHOLD)
         atexit.register(gc.freeze)  # the end of the process looks for no garbage
@@ -58,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_everything()
         arguments = parse(sys.argv[1:] if argv is None else [*argv])
         set_color(arguments.color)
+        keep_what_is_read(arguments)
         with terminable(), native_logs(arguments), logs(arguments):
             arguments.run(arguments)
             sys.stdout.flush()

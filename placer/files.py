@@ -54,6 +54,17 @@ def check_writable(
         raise UsageError(f"the folder of {target} may not be written: choose another")
 
 
+def check_apart(out: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
+    """Raises :class:`UsageError` if ``out`` exists and is the ``source`` that is read, holds it, or
+    is part of it: what is read is never replaced."""
+    if not (os.path.exists(out) and os.path.exists(source)):
+        return
+    new, read = Path(out).resolve(), Path(source).resolve()
+    if new.is_relative_to(read) or read.is_relative_to(new):
+        how = "is" if new == read else "is part of" if new.is_relative_to(read) else "holds"
+        raise UsageError(f"{out} {how} {source}, which is read: choose another name to write to")
+
+
 def check_outside(out: Path, source: Path) -> None:
     """Raises :class:`UsageError` if ``out`` would be written inside of the folder ``source``."""
     if out.resolve().is_relative_to(source.resolve()):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from placer.errors import PlacerError, UsageError
-from placer.files import check_writable, replaced, write_text
+from placer.files import check_apart, check_writable, replaced, write_text
 
 
 def test_a_failure_leaves_the_old_file_and_no_litter(tmp_path):
@@ -87,6 +87,22 @@ def test_a_link_stays_and_what_it_names_is_replaced(tmp_path):
     write_text(link, "new", force=True)
     assert link.is_symlink()
     assert target.read_text() == "new"
+
+
+def test_what_is_read_is_never_replaced(tmp_path):
+    """Neither it, nor a part of it, nor a folder that holds it; a new name in it may be written."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "saved_model.pb").touch()
+    for out, told in (
+        (model, "is .*model, which is read"),
+        (model / "saved_model.pb", "is part of"),
+        (tmp_path, "holds"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            check_apart(out, model)
+    check_apart(model / "plan.json", model)
+    check_apart(tmp_path / "placed", model)
 
 
 def test_nothing_is_overwritten_unasked(tmp_path):

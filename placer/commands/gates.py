@@ -260,6 +260,8 @@ def check_findings(
         )
     if "unknown-shape" in gates and codes.get("unknown_shape"):
         found.append(f"{codes['unknown_shape']:,} tensors have an unknown shape")
+    if "unknown-shape" in gates and codes.get("assumed_sizes"):
+        found.append(f"{codes['assumed_sizes']:,} tensors that may be sent have an unknown size")
     fallen = sum(codes.get(code, 0) for code in FALLBACK_CODES)
     if "fallback" in gates and fallen:
         found.append(f"{fallen:,} ops do not run on the device that the graph asks for")

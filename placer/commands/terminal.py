@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from placer.files import check_writable, write_text
+from placer.files import check_apart, check_writable, write_text
 
 if TYPE_CHECKING:
     import argparse
@@ -88,6 +88,22 @@ def set_color(when: str) -> None:
         os.environ.pop(name, None)
     if when != "auto":
         os.environ["FORCE_COLOR" if when == "always" else "NO_COLOR"] = "1"
+
+
+_READ = ("model", "plan", "before", "after", "costs", "problem")
+"""Destinations of what a command reads."""
+
+
+def keep_what_is_read(arguments: argparse.Namespace) -> None:
+    """Raises ``UsageError`` if the output would replace what the command reads, ``--force`` or
+    not."""
+    asked = vars(arguments)
+    for out in filter(None, (asked.get("output"), asked.get("record"))):
+        for name in _READ:
+            found = asked.get(name)
+            for source in found if isinstance(found, list) else [found]:
+                if source and os.fspath(source) != "-":
+                    check_apart(out, source)
 
 
 def require_writable(arguments: argparse.Namespace) -> None:

@@ -183,6 +183,17 @@ def test_an_unknown_device_model_is_usage(folder, capsys):
     fails(capsys, argv, 2, "unknown device 'T5'; did you mean T4")
 
 
+def test_a_model_that_is_read_is_not_replaced(folder, capsys):
+    """``--force`` is for what was written before, and not for the model or the plan."""
+    before = (folder / "good.pbtxt").read_bytes()
+    told = "good.pbtxt is good.pbtxt, which is read"
+    for command in ("place", "report"):
+        argv = [command, "good.pbtxt", "--devices", "2xT4", "-o", "good.pbtxt", "--force"]
+        fails(capsys, argv, 2, told)
+    fails(capsys, ["apply", "good.pbtxt", "--clear", "-o", "good.pbtxt", "--force"], 2, told)
+    assert (folder / "good.pbtxt").read_bytes() == before
+
+
 def test_a_folder_that_may_not_be_written(folder, capsys, monkeypatch):
     """Found out before any work, or when the file is made."""
     argv = ["place", "good.pbtxt", "--devices", "2xT4", "-o", "locked/plan.json"]

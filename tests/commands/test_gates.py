@@ -12,7 +12,7 @@ from plans_by_hand import MIB, device_row, small_plan
 
 from cost_models.clusters import parse_cluster
 from placer.__main__ import main
-from placer.commands.gates import Gates, check_plan, judge, require_like
+from placer.commands.gates import Gates, check_findings, check_plan, judge, require_like
 from placer.errors import UsageError
 from placer.pipeline.solved_plan import step_memory
 from placer.plan.plan import Plan
@@ -152,3 +152,9 @@ def test_the_verdict_is_in_the_markdown_and_in_the_json(saved_model, tmp_path, c
     report = ["report", str(saved_model), "--fail-on", "unknown-shape", "--format", "json"]
     assert main(report) == 7
     assert "unknown shape" in json.loads(capsys.readouterr().out)["gate"]["failures"][0]
+
+
+def test_a_size_that_is_assumed_is_an_unknown_one():
+    """A plan that assumes the size of what it sends trips the gate on unknown shapes."""
+    (told,) = check_findings(["unknown-shape"], {}, {"assumed_sizes": 6})
+    assert told == "6 tensors that may be sent have an unknown size"

@@ -36,7 +36,7 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.process.local_models import local_model
 from placer.extraction.reading.checkpoint_index import ABSENT, DAMAGED
 from placer.extraction.reading.loading import load_program
-from placer.files import check_outside, replaced
+from placer.files import check_apart, check_outside, replaced
 from placer.plan.loading_facts import NOT_AS_PLANNED, OVERFILLED
 from placer.plan.plan import Plan
 
@@ -94,6 +94,7 @@ def apply(
             f"the name of the placed model is missing: give the folder or file to write, as in "
             f"placer.apply({str(source)!r}, plan, 'placed')"
         )
+    check_apart(out, source)
     splits = plan.model.get("splits")
     access = {"allow_unsafe": allow_unsafe, "follow_links": follow_links}
     with local_model(source, splits=splits, **access) as model:
@@ -207,6 +208,7 @@ def clear(
     :func:`apply` does.
     """
     path = Path(source)
+    check_apart(out, path)
     require_own_files(path, whole=True, follow_links=follow_links)
     message = read_source(path)
     if not allow_unsafe:

@@ -27,7 +27,8 @@ def layers(problem: PlacementProblem) -> tuple[int, ...]:
     """
     room = Room(problem)
     devices = accelerators(problem)
-    free = [u for u, allowed in enumerate(room.preferred) if set(devices) <= set(allowed)]
+    held = set(room.units.unit_of)  # and not the one for what is outside
+    free = [u for u in sorted(held) if set(devices) <= set(room.preferred[u])]
     chosen = set(free)
     for op, unit in enumerate(room.units.unit_of):
         if unit not in chosen:

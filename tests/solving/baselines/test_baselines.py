@@ -182,3 +182,9 @@ def test_a_program_without_tables_has_no_recipe_for_them() -> None:
         BASELINES["smallest-tables"](chain(8, 7))
     with pytest.raises(DoesNotFitError, match="does not fit on the host"):
         BASELINES["smallest-tables"](replace(recommender(gpu=5), capacity_bytes=(5, 5, 60)))
+
+
+def test_layers_on_the_host_alone():
+    """What is outside is a unit on the host that has no op, and no layer."""
+    problem = problem_of(resident=[1] * 3, tensors=[(0, [1], 8), (1, [2], 8)], capacity=[100])
+    assert BASELINES["layers"](replace(problem, fetched=(1,))) == (0, 0, 0)
