@@ -138,7 +138,8 @@ def _parameter_bytes(extraction: Extraction, costs: Mapping[str, OpCost]) -> dic
     sums: Counter[str] = Counter()
     beside = extraction.stored.following_bytes
     for variable in _without_tables(extraction.graph):
-        own = costs[variable.handle].persistent_bytes - beside.get(variable.handle, 0)
+        cost = costs[variable.handle]
+        own = cost.persistent_bytes - cost.constant_bytes - beside.get(variable.handle, 0)
         sums[variable.dtype] += own
     return dict(sums.most_common())
 
@@ -151,11 +152,11 @@ def _memory_facts(workload: Workload, metrics: Metrics) -> MemoryFacts:
             found = costs[op]
             costs[op] = replace(found, persistent_bytes=found.persistent_bytes - size)
     handles = {variable.handle for variable in graph.variables}
-    weights = sum(costs[handle].persistent_bytes for handle in handles)
+    own = {name: cost.persistent_bytes - cost.constant_bytes for name, cost in costs.items()}
+    weights = sum(own[handle] for handle in handles)
     roles = graph.ask_once(find_roles)
     optimizer_state, metrics_state = (
-        sum(costs[handle].persistent_bytes for handle in found)
-        for found in (roles.optimizer_state, roles.metrics)
+        sum(own[handle] for handle in found) for found in (roles.optimizer_state, roles.metrics)
     )
     widest, widest_bytes = widest_op(graph, costs)
     aside = sum(held.values()) + extraction.stored.idle_bytes  # tables say nothing of a device
@@ -163,13 +164,18 @@ def _memory_facts(workload: Workload, metrics: Metrics) -> MemoryFacts:
         metrics.timelines.values(), key=lambda t: t.peak_bytes - aside * is_cpu(t.device)
     )
     peak = metrics.peaks[timeline.device]
+    folded = sum(
+        buffer.bytes
+        for buffer in timeline.live_at_peak
+        if buffer.kind == "constant" and not (buffer.until or _keeps(costs.get(buffer.op)))
+    )
     largest = sorted(timeline.live_at_peak, key=lambda buffer: (-buffer.bytes, buffer.op))
     return MemoryFacts(
         weight_bytes=weights - optimizer_state - metrics_state,
         optimizer_state_bytes=optimizer_state,
         metrics_bytes=metrics_state,
         table_bytes=sum(held.values()),
-        constant_bytes=sum(cost.persistent_bytes for cost in costs.values()) - weights,
+        constant_bytes=sum(cost.persistent_bytes for cost in costs.values()) - weights + folded,
         peak_bytes=timeline.peak_bytes,
         peak_op=timeline.peak_op,
         low_bytes=peak.low_bytes,
@@ -183,6 +189,10 @@ def _memory_facts(workload: Workload, metrics: Metrics) -> MemoryFacts:
         usable_bytes=workload.cluster.device(timeline.device).usable_bytes,
         **_need_facts(metrics.needs.get(timeline.device)),
     )
+
+
+def _keeps(cost: OpCost | None) -> bool:
+    return cost is not None and cost.persistent_bytes > 0
 
 
 def _need_facts(found: MemoryNeed | None) -> dict[str, Any]:

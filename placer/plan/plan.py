@@ -85,6 +85,12 @@ class Plan(Page):
         ``UNKNOWN`` may hold one that breaks some)."""
         return bool(self.placement) and self.solver.status in ("OPTIMAL", "FEASIBLE")
 
+    @property
+    def proof(self) -> str:
+        """Returns how far it is proven that nothing fits: not for the steps that ``fit`` tried."""
+        is_rewritten = any(row.code == "fit_not_enough" for row in self.warnings)
+        return "proven without --fit" if is_rewritten else "proven"
+
     def raise_for_conflict(self) -> None:
         """Does nothing unless it is proven that nothing fits.
 
@@ -93,7 +99,7 @@ class Plan(Page):
         if self.solver.status != "INFEASIBLE":
             return
         why = f": {interactive().conflict_text(self.conflict)}" if self.conflict else ""
-        raise InfeasibleError(f"no placement fits (proven){why}", self.conflict)
+        raise InfeasibleError(f"no placement fits ({self.proof}){why}", self.conflict)
 
     @property
     def peak_bytes(self) -> dict[str, int]:

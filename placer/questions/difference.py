@@ -208,9 +208,13 @@ def _moved(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tupl
 
 
 def _transfers(plan: Plan) -> dict[str, None]:
-    """Transfers largest first, as text."""
-    rows = sorted(plan.transfers, key=lambda row: -(row.bytes or 0))
-    return {f"{row.tensor} {row.source} -> {row.target}": None for row in rows}
+    """Transfers largest first, as text, which says of a copy for kernels on the host that it is."""
+    rows = sorted(plan.transfers, key=lambda row: (-(row.bytes or 0), row.memory))
+    found: dict[str, None] = {}
+    for row in rows:
+        text = f"{row.tensor} {row.source} -> {row.target}"
+        found[f"{text} ({row.memory} memory)" if text in found else text] = None
+    return found
 
 
 def _model_figures(before: Any, after: Any) -> Iterator[Change]:

@@ -132,6 +132,31 @@ def test_memory_is_that_of_the_device_with_the_highest_peak():
     assert [buffer.op for buffer in memory.largest_at_peak] == ["deep/one/a", "w", "x"]
 
 
+def test_a_folded_constant_is_resident():
+    """What the device keeps of it is a constant of the report, as in a plan's resident bytes."""
+    graph = _chain()
+    live = [
+        LiveBuffer(op="deep/one/a", bytes=70, kind="constant"),
+        LiveBuffer(op="x", bytes=8, kind="constant"),
+        LiveBuffer(op="b", bytes=5, kind="constant", until="b"),
+    ]
+    metrics = _metrics(graph, {}, [_timeline("GPU:0", 140, live)])
+    memory = analyse(_extraction(graph), draw_costs(graph, persistent_bytes={"x": 8}), metrics)
+    assert memory.memory.constant_bytes == 78
+
+
+def test_the_kept_first_value_of_a_slot_is_a_constant():
+    """It is no parameter, and no state."""
+    graph = draw("w=VarHandleOp -> b", dtypes={"w": "resource"})
+    variable = Variable(name="v", handle="w", dtype="float32", shape=(5,))
+    graph = replace(graph, variables=(variable,))
+    costs = draw_costs(graph, persistent_bytes={"w": 40})
+    costs["w"] = replace(costs["w"], constant_bytes=20)
+    found = analyse(_extraction(graph), costs, _metrics(graph, {}, [_timeline("GPU:0", 40)]))
+    assert found.model.parameter_bytes == {"float32": 20}
+    assert (found.memory.weight_bytes, found.memory.constant_bytes) == (20, 20)
+
+
 def test_hotspots_add_up_to_the_whole():
     """Op types and scopes are sums over their ops, the most busy time first."""
     graph = _chain()

@@ -132,3 +132,12 @@ def test_models_differ_by_ops_and_figures():
     assert "on one A100-40GB is slower" in found.summary(width=200).partition("\n")[0]
     assert figures["flops"] >= 2 * 8 * 8 * 16 - 8 * 16 * 10
     assert diff_models(model(True), model(True), outputs=("out",)).is_empty
+
+
+def test_a_tensor_in_both_memories_is_two_transfers():
+    """Their number is that of the messages."""
+    plan = small_plan()
+    row = transfer_row("y:0", "CPU:0", "GPU:1", MIB, "feed")
+    both = (*plan.transfers, replace(row, memory="host"), row)
+    found = diff_plans(plan, replace(plan, transfers=both))
+    assert found.only_after == ("y:0 CPU:0 -> GPU:1", "y:0 CPU:0 -> GPU:1 (host memory)")

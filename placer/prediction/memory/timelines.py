@@ -218,7 +218,11 @@ def _timeline(
     moment = in_use.index(peak_bytes) if in_use else -1
     # what is alive at the peak; ops of one laid out loop count as that loop
     order_of_owners = tuple([owner.get(name, name) for name in order]) if owner else order
-    alive = [(op, size, roles.of_state(op), "") for op, size in resident.items()]
+    starts = {op: size for op, size in step.constants.items() if op in resident}
+    alive = [
+        (op, size - starts.get(op, 0), roles.of_state(op), "") for op, size in resident.items()
+    ]
+    alive += [(op, size, "constant", "") for op, size in starts.items()]
     alive += [
         (found.owner, found.bytes, roles.of_buffer(found.owner, found.kind), until)
         for found in lifetimes

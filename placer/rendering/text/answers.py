@@ -112,6 +112,8 @@ def status_words(plan: Plan) -> str:
     is_assumed = any(row.code == "assumed_sizes" for row in plan.warnings)
     if solver.status == "FEASIBLE" and is_assumed and solver.relative_gap == 0.0:
         return "proven best for the sizes that are assumed"
+    if solver.status == "INFEASIBLE" and plan.proof != "proven":
+        return f"{plan.proof}: nothing fits these limits and pins"
     return _STATUS_WORDS[solver.status]
 
 
@@ -187,4 +189,4 @@ def _nothing_placed(plan: Plan, devices: str) -> str:
             "proven impossible."
         )
     why = f": {conflict_reason(plan.conflict)}" if plan.conflict else ""
-    return f"Does not fit on {devices} (proven){why}.{_fix(plan) or _NO_FIX}"
+    return f"Does not fit on {devices} ({plan.proof}){why}.{_fix(plan) or _NO_FIX}"

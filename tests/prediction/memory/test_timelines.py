@@ -1,5 +1,7 @@
 """Memory over one step, against drawings and a recomputation from the definition."""
 
+from dataclasses import replace
+
 import pytest
 from graphs_by_hand import draw, draw_costs, random_graphs
 from hypothesis import given
@@ -307,3 +309,16 @@ def test_the_fullest_ops_are_those_of_the_timelines(graph, data):
     step = StepMemory(graph, draw_costs(graph), placement, DEVICES)
     peaks = {name: found.peak_op for name, found in step.timelines().items()}
     assert step.fullest(tuple(graph.ops)) == peaks
+
+
+def test_the_constant_that_a_variable_starts_as_is_told_apart():
+    """A session keeps it beside the variable."""
+    graph = draw("m=VarHandleOp -> u=ResourceApplyMomentum", dtypes={"m": "resource"})
+    variable = Variable(name="m", handle="m", dtype="float32", shape=(5,))
+    graph = replace(graph, variables=(variable,))
+    costs = draw_costs(graph, persistent_bytes={"m": 40})
+    costs["m"] = replace(costs["m"], constant_bytes=20)
+    found = predict_memory(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), DEVICES)["GPU:0"]
+    kinds = {b.kind: b.bytes for b in found.live_at_peak if b.op == "m"}
+    assert kinds == {"weights": 20, "constant": 20}
+    assert found.resident_bytes == 40

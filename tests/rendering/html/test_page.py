@@ -201,7 +201,7 @@ def test_the_page_carries_the_licence_of_the_library_in_it():
 
 
 def test_the_need_of_a_device_is_told_in_parts():
-    """Peak, padding and fragmentation add up to the need, in words and in the bar."""
+    """Peak, workspace with padding, and fragmentation are the need, in words and in the bar."""
     row = replace(
         small_plan().devices[0],
         resident_bytes=40 << 20,
@@ -212,7 +212,7 @@ def test_the_need_of_a_device_is_told_in_parts():
         usable_bytes=200 << 20,
     )
     page = render_page(small_plan(devices=(row, *small_plan().devices[1:])))
-    assert '<td class="number" data-head="Padding">10.0 MiB</td>' in page
+    assert '<td class="number" data-head="Workspace, padding">10.0 MiB</td>' in page
     assert '<td class="number" data-head="Fragmentation">40.0 MiB</td>' in page
     bars = re.findall(
         r'<rect class="(resident|step|padding)"[^>]* x="([0-9.]+)" width="([0-9.]+)"', page
@@ -226,6 +226,24 @@ def test_the_need_of_a_device_is_told_in_parts():
         row = replace(row, usable_bytes=usable << 20)
         page = render_page(small_plan(devices=(row, *small_plan().devices[1:])))
         assert f'<svg class="gauge {level}"' in page
+
+
+def test_messages_are_those_of_the_text():
+    """Control signals are among them."""
+    plan = small_plan()
+    assert any(row.kind == "control" for row in plan.transfers)
+    assert f"{plan.metrics.messages} messages between devices" in render_page(plan)
+
+
+def test_a_change_that_may_fit_is_not_denied():
+    """The first sentence alone says what to try."""
+    plan = infeasible_plan()
+    conflict = replace(plan.conflict, fixes=())
+    for offload, count in (("never", 0), ("auto", 1)):
+        found = replace(plan, conflict=conflict, request={**plan.request, "offload": offload})
+        page = render_page(found)
+        assert page.count("No change is known that makes it fit") == count
+        assert page.count("May fit (not tried): ") == 1 - count
 
 
 def test_clones_and_swaps_have_their_place():

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
 
+from placer.errors import InfeasibleError
 from placer.plan.rows import PlanWarning
 from placer.problem.conflict import CapInConflict, Conflict
 from placer.rendering.results import render_result
@@ -241,6 +242,18 @@ def test_that_no_change_fits_is_said_once(explains):
     text = " ".join(render(document, "text", width=80, colour=False).split())
     assert text.count("No change is known that makes it fit: placer explain PLAN --time") == 1
     assert "Each of these changes" not in text
+
+
+def test_a_proof_without_fit_says_so():
+    """A longer search for what to compute again may make the step fit."""
+    row = PlanWarning(code="fit_not_enough", message="too much", count=0, ops=())
+    plan = replace(infeasible_plan(), warnings=(row,))
+    text = " ".join(render_plan(plan).split())
+    assert "(proven without fit): " in text
+    assert "INFEASIBLE (proven without fit: nothing fits these limits and pins)" in text
+    assert "impossible" not in text
+    with pytest.raises(InfeasibleError, match="proven without"):
+        plan.raise_for_conflict()
 
 
 def test_required_memory_is_what_caps_hold_for():
