@@ -137,7 +137,7 @@ def test_every_way_to_run_a_plan_names_the_absent_devices_once(ways, caplog):
 
 def test_a_program_that_runs_as_it_is_is_not_silent_either(model, plan, caplog):
     """``auto`` leaves the program alone; TensorFlow runs it on the CPU, which is said."""
-    found = SimpleNamespace(row=object(), changes_nothing=True, plan=plan)
+    found = SimpleNamespace(require_row=object, changes_nothing=True, plan=plan)
     with interactive.bind_auto(found, model, missing="warn") as same:
         assert same is model
     assert [record.getMessage() for record in caplog.records] == [
