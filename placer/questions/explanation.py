@@ -28,6 +28,7 @@ CHOSEN = "chosen"
 SPILLED = "spilled"
 COLOCATED = "colocated"
 HOST_CONSTANT = "host_constant"
+SWAPPED = "swapped"
 
 _ON_CPU = "there it saves transfers, and costs least of all placements that were found"
 
@@ -90,8 +91,9 @@ class OpExplanation(Summarised):
 class PlanExplanation(Summarised):
     """The reasons for a placement: by device, how many ops are there for which reason (the codes of
     :class:`OpExplanation`), and the bytes that are resident for it (``unused``: loaded all the
-    same; ``host_constant``: in host memory wherever the op is); for the largest transfers why their
-    two ends are apart, as (row, producer's code, codes of the ops that read it there)."""
+    same; ``host_constant``: in host memory wherever the op is; ``swapped``: kept on the host by
+    ``fit``); for the largest transfers why their two ends are apart, as
+    (row, producer's code, codes of the ops that read it there)."""
 
     plan: Plan = field(metadata={"in_file": False}, repr=False)
     ops: Mapping[str, Mapping[str, int]]
@@ -174,6 +176,8 @@ def explain_plan(
         for number, members in enumerate(constraints.groups)
         for op in members.ops
     }
+    held = {name for swap in plan.rewriting.swaps for name in (swap.name, swap.arrival)}
+    codes |= dict.fromkeys(held & codes.keys(), SWAPPED)
     counts: dict[str, Counter[str]] = {row.name: Counter() for row in plan.devices}
     for op, device in plan.placement.items():
         counts[device].update([codes[op]] if op in codes else [])  # a join may be read through

@@ -1,6 +1,7 @@
 """The parts of what a placement costs, as a person adds them up."""
 
 from cost_models.byte_sizes import format_bytes
+from placer.graph.tensor_names import op_of
 from placer.plan.plan import Plan
 from placer.rendering.quantities import format_count, format_seconds
 
@@ -10,12 +11,12 @@ def cost_text(plan: Plan) -> str:
     metrics, solver = plan.metrics, plan.solver
     if metrics.sent_bytes is None or metrics.messages is None or solver.objective != "transfer":
         return ""
-    again = _sent_again(plan)
+    again, swapped = _sent_again(plan), _swapped(plan)
     bandwidth, per_message = solver.link_bandwidth or 0.0, solver.link_latency_seconds or 0.0
     latency = per_message * bandwidth
     slower = (metrics.slower_seconds or 0.0) * bandwidth
-    size = metrics.sent_bytes - sum(again)
-    messages = metrics.messages - len(again)
+    size = metrics.sent_bytes - sum(again) - sum(swapped)
+    messages = metrics.messages - len(again) - len(swapped)
     beyond = size + messages * latency + slower - (solver.value or 0.0)
     own = min(_own_signals(plan), max(0, round(beyond / latency))) if latency else 0
     messages -= own
@@ -28,6 +29,9 @@ def cost_text(plan: Plan) -> str:
         found += (
             f" (without {more} that a device receives once more, for kernels that read on the host)"
         )
+    if swapped:
+        more = f"{format_count(len(swapped), 'message')} of {format_bytes(sum(swapped))}"
+        found += f" (without {more} that --fit adds)"
     if own:
         found += f" (without {format_count(own, 'signal')} of control edges that the plan adds)"
     if not metrics.slower_seconds:
@@ -46,6 +50,19 @@ def _own_signals(plan: Plan) -> int:
     return sum(
         row.kind == "control" and (row.tensor, row.target) in edges for row in plan.transfers
     )
+
+
+def _swapped(plan: Plan) -> list[int]:
+    """The bytes of transfers of tensors that are swapped to the host and back, 0 of signals."""
+    swaps = plan.rewriting.swaps
+    out = {(swap.tensor, plan.placement.get(swap.arrival, "")) for swap in swaps}
+    out |= {(f"^{op}", plan.placement.get(swap.name, "")) for swap in swaps for op in swap.after}
+    held = {name for swap in swaps for name in (swap.name, swap.arrival)}
+    return [
+        0 if row.kind == "control" else row.bytes or 0
+        for row in plan.transfers
+        if (row.tensor, row.target) in out or op_of(row.tensor.removeprefix("^")) in held
+    ]
 
 
 def _sent_again(plan: Plan) -> list[int]:

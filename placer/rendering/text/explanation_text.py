@@ -30,6 +30,7 @@ _WORDS = {
     "device_string": "device string",
     "colocated": "colocated",
     "spilled": "offloaded",
+    "swapped": "swapped",
     "chosen": "by search",
     "unused": "unused",
     "host_constant": "host constants",

@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
+from plans_by_hand import MIB, device_row, infeasible_plan, small_plan, transfer_row
 
 from placer.errors import InfeasibleError
+from placer.graph.rewriting import Rewriting, Swap
 from placer.plan.rows import PlanWarning
 from placer.problem.conflict import CapInConflict, Conflict
 from placer.rendering.results import render_result
@@ -319,3 +320,28 @@ def test_accelerators_without_ops_are_named_with_the_reason():
     assert "Idle: GPU:1, since no placement with it costs less." in text
     assert "Idle" not in render_plan(small_plan())
     assert "Idle" not in render_plan(small_plan(placement=dict.fromkeys(alone, "CPU:0")))
+
+
+def test_what_swaps_send_is_no_part_of_the_cost():
+    """The cost is that of the placement, and its parts add up to it."""
+    plan = small_plan()
+    swap = Swap(tensor="a:0", after=("b",))
+    solver = replace(plan.solver, status="FEASIBLE")
+    solver = replace(solver, value=3 * MIB + 1024 + 128, link_bandwidth=1e9)
+    sent = (
+        transfer_row("a:0", "GPU:0", "CPU:0", 2 * MIB, "data"),
+        transfer_row(f"{swap.name}:0", "CPU:0", "GPU:0", 2 * MIB, "data"),
+        transfer_row("^b", "GPU:1", "CPU:0", 4, "control"),
+    )
+    plan = replace(
+        plan,
+        placement={**plan.placement, swap.name: "CPU:0", swap.arrival: "CPU:0"},
+        transfers=(*plan.transfers, *sent),
+        metrics=replace(plan.metrics, sent_bytes=7 * MIB + 1024 + 128, messages=7),
+        rewriting=Rewriting(swaps=(swap,)),
+        solver=solver,
+    )
+    text = " ".join(render_plan(plan).split())
+    added = "(without 3 messages of 4.00 MiB that fit adds)"
+    assert f"made of 3.00 MiB sent in 4 messages {added}" in text
+    assert "FEASIBLE (found, not proven best with what fit adds)" in text
