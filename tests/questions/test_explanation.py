@@ -12,7 +12,7 @@ from questions.conftest import CAPS
 from cost_models.devices import preset
 from placer.errors import InfeasibleError, UsageError
 from placer.front_words import in_front_words
-from placer.graph.rewriting import Rewriting
+from placer.graph.rewriting import Rewriting, Swap
 from placer.pipeline.pipeline import place
 from placer.plan.plan import Plan
 from placer.questions.explanation import (
@@ -159,6 +159,18 @@ def test_spilled_ops_say_so(network):
     spilled = (row for row in (explain_op(plan, op, network) for op in host) if row.code == SPILLED)
     largest = max(spilled, key=lambda row: row.resident_bytes)
     assert re.match(r"GPU:0 has no room: it would require .* more than its limit", largest.reason)
+
+
+def test_what_waits_on_the_host_is_swapped(plan, network):
+    """The ops that hold a tensor there are not offloaded for want of room."""
+    product, reader = (op_named(plan, f"layer_0/{leaf}") for leaf in ("product", "relu"))
+    swap = Swap(tensor=f"{product}:0")
+    held = dict.fromkeys((swap.name, swap.arrival), "CPU:0")
+    rewriting = Rewriting(swaps=(swap,), late_readers={reader: (product,)})
+    plan = replace(plan, placement={**plan.placement, **held}, rewriting=rewriting)
+    found = explain_plan(plan, network)
+    assert found.ops["CPU:0"]["swapped"] == 2
+    assert SPILLED not in found.ops["CPU:0"]
 
 
 def test_what_a_pin_holds_on_the_host_is_not_offloaded(network):
