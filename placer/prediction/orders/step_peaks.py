@@ -47,8 +47,8 @@ class StepPeaks:
         self.number = {name: index for index, name in enumerate(problem.op_names)}
         self.host = problem.device_names[problem.host]
         accelerated = uses_accelerator(problem.device_names)
-        self.graph = graph = as_it_runs(graph, accelerated=accelerated)
         self.steps = PossibleSteps(graph, costs, accelerated=accelerated)
+        self.graph = graph = as_it_runs(graph, accelerated=accelerated)
         # A moment is one of the ops that are placed: of a loop as a whole.
         laid_out = bool(self.steps.owner)
         self.orders = (

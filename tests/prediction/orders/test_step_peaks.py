@@ -34,6 +34,24 @@ def test_peaks_are_those_of_the_prediction():
     assert [sum(peak.moment.values()) for peak in peaks] == [800, 0]
 
 
+def test_the_graph_is_rearranged_once():
+    """As the prediction does it: factors that are ordered twice are where they were before."""
+    graph = draw(
+        "x -> y=Tanh",
+        "half=Const, x -> z=Mul",
+        "y, z -> out=Mul",
+        bytes=dict.fromkeys(("x", "y", "z", "out"), 1 << 20) | {"half": 4},
+    )
+    costs = draw_costs(graph)
+    cluster = parse_cluster("GPU:0:1GiB,CPU:0:1GiB")
+    problem = build_problem(
+        graph, costs, cluster, find_constraints(graph, cluster, ConstraintOptions())
+    )
+    peaks = StepPeaks(graph, costs, problem)
+    for found in (peaks.graph, peaks.steps.graph):
+        assert {*found.ops["z"].producers} == {"half", "y"}
+
+
 def test_needs_take_the_place_of_peaks_within_caps():
     """Where 900 KiB are asked for and 1,500 are free, BFC does not split (it does from twice as
     much): the next 400 KiB do not fit, although all tensors are 1,300.  Caps that are far above all
