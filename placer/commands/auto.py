@@ -19,10 +19,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "auto",
-        description="Predict every supported strategy for MODEL on the devices: unchanged, one "
-        "placement, or the batch in parts, in turn or side by side.  The fastest that fits is "
-        "verified and written to -o.  Strategies within the margin count as equally fast; the "
-        "simplest of them is taken.",
+        description="Predict every supported strategy for MODEL on the devices: the program "
+        "as it is, one placement of it, or the batch in parts that run in turn or side by side.  "
+        "The fastest that fits is verified and written to -o.  Strategies within the margin count "
+        "as equally fast; the simplest of them is taken.",
     )
     options.add_device_options(parser)
     group = parser.add_argument_group("decision")

@@ -38,8 +38,8 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "compare",
         description="Place MODEL with every known method: one device, TensorFlow's default, the "
         "device maps of other tools, published heuristics, the graph's own device strings if it "
-        "has some, and this solver or the one that --solver names (the row placer).  Shows what "
-        "each sends, how long a step takes and what every device holds.",
+        "has some, and this solver or the one that --solver names (in the row named placer).  "
+        "Shows what each sends, how long a step takes and what every device holds.",
     )
     options.add_device_options(parser)
     options.add_search_options(parser, limited="each method")
@@ -58,6 +58,9 @@ def run(arguments: argparse.Namespace) -> None:
     from dataclasses import replace
 
     require_writable(arguments)
+    for path in (arguments.before, arguments.after):
+        if not os.path.exists(path) and "://" not in path:
+            raise UsageError(f"cannot read {path}: there is no such file")
     plans = [_is_plan(path) for path in (arguments.before, arguments.after)]
     if plans[0] != plans[1]:
         plan, model = arguments.before, arguments.after

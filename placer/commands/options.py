@@ -51,7 +51,7 @@ _TABLE = """
 --model MODEL         Path to the model, if it moved since the plan was made
 
 --devices SPEC        Devices to place on: 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices
-                      lists the models) [default: local, this machine's GPUs]. Without a CPU in
+                      lists the GPU types) [default: local, this machine's GPUs]. Without a CPU in
                       SPEC, the CPU has this machine's memory, or no limit if this machine lacks the
                       GPUs
 --max-memory GPU:0=8GiB,... *  Limit the memory of devices; GPU=8GiB limits every GPU, CPU=64GiB
@@ -76,9 +76,10 @@ _TABLE = """
 --seed N              Seed of the search [default: 0]
 --order {free,fit,memory}  Add control dependencies to reduce peak memory: never (free), only if
                       needed to fit (fit), or as far as possible (memory) [default: free]
---fit MEANS           Make a training step fit before ops are offloaded: auto, or some of release
+--fit MEANS           Make a training step fit before ops are offloaded: auto, or a list of release
                       (gradients freed early), order (control dependencies), recompute (computed
-                      again in the backward pass), swap (kept on the host meanwhile)
+                      again in the backward pass) and swap (kept on the host meanwhile), as in
+                      release,swap
 --max-slowdown 30%    Reject what --fit does if a step becomes longer by more than this [default: no
                       limit]
 --strategy NAME       Run the batch in micro-batches[:N] (in turn), replicas[:N] (side by side, one

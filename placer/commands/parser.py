@@ -33,7 +33,7 @@ Understand a plan
   diff        Compare two plans or two models
   export      Write a plan for a browser, Perfetto, TensorBoard or Graphviz
 Devices and measurements
-  devices     List this machine's devices and the models that placer knows
+  devices     List this machine's devices and the GPU types that placer knows
   simulate    Run any TensorFlow script on simulated GPUs
   profile     Measure op times
   calibrate   Fit a device description to measured op times
@@ -56,7 +56,7 @@ docs/glossary.md explains the words of help and results.
 
 exit codes:
   0  ok                                   5  nothing fits (proven)
-  1  unexpected error                     6  nothing found, in time or by auto
+  1  unexpected error                     6  no plan found in time, or by auto
   2  wrong usage                          7  a gate tripped (--fail-above ...)
   3  model unreadable or unsupported      8  the run differs from the plan
   4  unresolved shape                   130  interrupted (Ctrl-C)
@@ -282,12 +282,12 @@ class _CommandParser(_Parser):
                 command or word.startswith("-") or before.startswith("-")
             ):
                 command = word
+            if command and flag[:1] == "-" and flag not in ("--", *known):
+                self.error(f"write -- before the command: -- {command} ... {flag}")
             if flag[:1] == "-" and flag[1:].isalpha() and len(flag) == 2 and flag not in known:
                 like = " or ".join(name for name in known if name.startswith(f"-{flag}"))
                 self.error(f"there is no option {flag}{like and f'; did you mean {like}?'}")
             if flag.startswith("--") and flag not in ("--", *known):
-                if command:
-                    self.error(f"write -- before the command: -- {command} ... {flag}")
                 shown = [n for n in known if len(n) > 2 and known[n].help != argparse.SUPPRESS]
                 meant = "--devices" if flag.startswith("--gpu") else flag.replace("_", "-")
                 self.error(f"there is no option {flag}{near_names(meant, shown, most=1)}")

@@ -58,7 +58,9 @@ def run(arguments: argparse.Namespace) -> None:
             f"{arguments.output}"
         )
     if arguments.fit is not None and not arguments.fit.strip():
-        raise UsageError("--fit is empty; give some of release, order, recompute, swap, or auto")
+        raise UsageError(
+            "--fit is empty; give auto, or a list of release, order, recompute and swap"
+        )
     if hasattr(arguments, "optimised"):
         raise UsageError(
             "place --optimised was removed: placer verify MODEL PLAN --memory runs the placed "

@@ -116,8 +116,8 @@ def _unknown(graph: OpGraph, builder: GraphBuilder) -> tuple[tuple[str, ...], tu
 
 def _unbound_batch(program: FlatProgram, batch_size: int) -> list[Warning_]:
     message = (
-        f"batch size {batch_size} sets nothing: no input (and no element of a dataset) has "
-        "an unknown first dimension that no --shape sets"
+        f"--batch-size {batch_size} has no effect: the first dimensions of all inputs (and "
+        "elements of datasets) are fixed in the model or set by --shape"
     )
     return [(UNBOUND_BATCH, message, tuple(item.key for item in program.inputs))]
 

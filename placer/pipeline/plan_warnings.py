@@ -88,8 +88,8 @@ def hint_warnings(graph: OpGraph, placement: Mapping[str, str]) -> Iterator[Warn
     devices = {placement[name] for name in tied}
     count = f"{len(apart):,} of {len(graph.colocation_hints):,}"
     message = (
-        f"ignored {count} colocation hints (_class), which tie {len(tied):,} ops on {len(devices)} "
-        "devices. Use --keep-colocation to follow them (not tried)"
+        f"{count} colocation hints (_class) are not followed: the plan has their {len(tied):,} ops "
+        f"apart, on {len(devices)} devices. Use --keep-colocation to follow them (not tried)"
     )
     yield "colocation_hints", message, tuple(tied)
 
@@ -295,9 +295,11 @@ def left_over_warnings(extraction: Extraction) -> Iterator[Warning_]:
     verbs = left_over_verbs(sum(row.count for row in rows))
     taken = ", ".join(key for key, _ in extraction.outputs[:_EXAMPLES]) or "none"
     more = len(extraction.outputs) - _EXAMPLES
+    named = f"{taken} and {more} more" if more > 0 else taken
+    verb = "is" if len(extraction.outputs) == 1 else "are"
     message = (
-        f"the graph doesn't name its outputs. Assuming {taken}"
-        f"{f' and {more} more' if more > 0 else ''}. Use --outputs to choose others: {kinds} "
-        f"{verbs}, which would take {cost}"
+        f"the graph doesn't name its outputs, so {named} {verb} fetched. "
+        f"{kinds[:1].upper()}{kinds[1:]} {verbs} ({cost} more to fetch): to fetch "
+        "some, name all outputs with --outputs"
     )
     yield "sinks_not_fetched", message, tuple(extraction.left_over)

@@ -274,6 +274,6 @@ def _no_faster(best: float, least: float, limit: str) -> str:
     if shown == shown_best:
         return f"takes at least {shown}, {limit}: no less than the best so far"
     saved = format_seconds(best - least)
-    could = f"could save {saved} of {shown_best} at most, which predictions do not tell apart; it "
-    beside = "" if least < best else f"; the best so far takes {shown_best}"
-    return f"{could * (least < best)}takes at least {shown}, {limit}{beside}"
+    gain = f"a gain of {saved} is too small for predictions to tell"
+    beside = gain if least < best else f"the best so far takes {shown_best}"
+    return f"takes at least {shown}, {limit}; {beside}"

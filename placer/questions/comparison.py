@@ -233,7 +233,7 @@ def _baseline(name: str, finder: StepPeaks, workload: Workload) -> ComparedPlace
             found = _row(name, solution.device_of, problem, workload)
             if found.fits:
                 return found
-            found = replace(found, note=f"with less room it {late}")
+            found = replace(found, note=f"a second run, with lower limits, {late}")
             parameters = SolverParameters(time_limit_seconds=min(limit, SCHEDULE.baseline_seconds))
             tightened = solve_under_peaks(problem, finder, parameters, solver=name)
     except TooLateError:

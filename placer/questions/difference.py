@@ -112,7 +112,7 @@ def unlike_models(before: Plan, after: Plan) -> tuple[tuple[str, str, str], ...]
     if 2 * (one & other).total() >= min(one.total(), other.total()):
         return ()
     sides = [
-        f"{plan.model['path'] or 'a live program'} ({len(plan.placement):,} ops, few of them alike)"
+        f"{plan.model['path'] or 'a live program'} ({len(plan.placement):,} ops, few in both)"
         for plan in (before, after)
     ]
     return (("model", *sides),)  # type: ignore[return-value]

@@ -97,8 +97,8 @@ def test_the_warning_says_what_hints_tie():
     ((code, message, ops),) = hint_warnings(graph, placement)
     assert code == "colocation_hints"
     assert message == (
-        "ignored 1 of 2 colocation hints (_class), which tie 2 ops on 2 devices. Use "
-        "--keep-colocation to follow them (not tried)"
+        "1 of 2 colocation hints (_class) are not followed: the plan has their 2 ops apart, on 2 "
+        "devices. Use --keep-colocation to follow them (not tried)"
     )
     assert ops == ("a", "f")
     assert not list(hint_warnings(graph, dict.fromkeys("abcdf", "GPU:0")))

@@ -83,8 +83,8 @@ def test_what_moved_is_told():
 def test_a_plan_without_a_placement_is_said_to_have_none():
     """Its figures are unknown, not equal."""
     pair = (infeasible_plan(), small_plan())
-    assert "plan before has no placement" in diff_plans(*pair).summary(width=200)
-    assert "plan after has no placement" in diff_plans(*reversed(pair)).summary(width=200)
+    assert "first plan has no placement" in diff_plans(*pair).summary(width=200)
+    assert "second plan has no placement" in diff_plans(*reversed(pair)).summary(width=200)
 
 
 def test_other_options_and_a_plan_that_does_not_fit_are_told():

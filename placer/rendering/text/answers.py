@@ -16,8 +16,8 @@ _STATUS_WORDS = {
 }
 
 _NO_FIX = (
-    " No change is known that makes it fit: placer explain PLAN --time-limit 300 searches longer "
-    "for one."
+    " No change is known that makes it fit: of a plan that is written (-o PLAN), "
+    "placer explain PLAN --time-limit 300 searches longer for one."
 )
 
 

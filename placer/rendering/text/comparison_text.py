@@ -83,7 +83,7 @@ def _answer(found: Comparison) -> str:
         )
     return (
         f"{ours.name} {own}; of the {len(others)} others {len(fitting)} "
-        f"{'fits' if len(fitting) == 1 else 'fit'}; of them {best.name} "
+        f"{'fits' if len(fitting) == 1 else 'fit'}, of which the method {best.name} "
         f"{words.format(render(getattr(best, key)))}{step}."
     )
 

@@ -166,8 +166,8 @@ def _room(conflict: Conflict, usable: str) -> str:
     if not conflict.usable_bytes:
         taken = format_bytes(conflict.other_bytes or 0)
         return f"can hold nothing more: variables and tables that no op uses take {taken} there"
-    more = " beside variables and tables that no op uses" if _is_partly_taken(conflict) else ""
-    return f"can hold {usable} at most{more}"
+    more = ": the rest is taken by variables and tables that no op uses"
+    return f"can hold {usable} at most{more * _is_partly_taken(conflict)}"
 
 
 def _is_partly_taken(conflict: Conflict) -> bool:

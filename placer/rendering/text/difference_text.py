@@ -91,7 +91,7 @@ def _answer(found: Difference) -> str:
     told = [f"the {what} differ" + "s" * (not what.endswith("s")) for what, _, _ in found.asked]
     step = changes.get("step_seconds")
     if step and None in (step.before, step.after):
-        told.append(f"the plan {'before' if step.before is None else 'after'} has no placement")
+        told.append(f"the {'first' if step.before is None else 'second'} plan has no placement")
     over = [change for change in found.figures if change.name.startswith("over limit ")]
     for side in ("before", "after"):
         if any(getattr(change, side) for change in over):

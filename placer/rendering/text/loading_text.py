@@ -36,7 +36,7 @@ def loaded_line(facts: LoadingFacts, signature: str, kind: str) -> str:
     """Returns where variables are loaded by the plan, and the loader that does otherwise."""
     placed, plain = facts.devices[PLACED], facts.devices[PLAIN]
     line = f"{_restored(facts, signature, kind)}\nto {_where(placed)}"
-    return line if plain == placed else f"{line}\nby plain {PLAIN} to {_where(plain)}"
+    return line if plain == placed else f"{line}\nwith plain {PLAIN}: to {_where(plain)}"
 
 
 def _where(devices: Mapping[str, int]) -> str:

@@ -302,11 +302,16 @@ def counted(counts: Mapping[str, int], limit: int = 8) -> str:
     return ", ".join(parts)
 
 
+def _adds_count(row: PlanWarning) -> bool:
+    """Whether a warning counts more than one thing, and its sentence has no such number."""
+    return row.count > 1 and f"{row.count:,}" not in row.message
+
+
 def warning_blocks(warnings: Sequence[PlanWarning]) -> list[RenderableType]:
     """Returns what is worth a warning and stands nowhere else, if there is anything."""
     elsewhere = _beside_status(warnings)
     rows: list[tuple[str, RenderableType]] = [
-        (row.code, Text(row.message + (f" ({row.count:,})" if row.count > 1 else "")))
+        (row.code, Text(row.message + (f" ({row.count:,})" if _adds_count(row) else "")))
         for row in warnings
         if row not in elsewhere and row.code not in NOTES
     ]

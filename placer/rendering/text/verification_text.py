@@ -108,7 +108,7 @@ def _transfer_line(found: Verification, summary: Counts) -> str:
     differing = dict(summary["differing_transfers"])
     left = differing.pop("returned", 0)
     codes = [f"{count:,} {_words(code)}" for code, count in differing.items()]
-    codes += [f"{format_count(left, 'output')} fetched when read"] if left else []
+    codes += [f"{format_count(left, 'output')} not fetched yet"] if left else []
     return f"{line}; {', '.join(codes)}" if codes else line
 
 

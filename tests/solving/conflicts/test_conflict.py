@@ -161,7 +161,10 @@ def test_a_device_that_is_full_before_any_op_says_of_what() -> None:
     assert "has no room left for" in conflict_reason(conflict)
     conflict = explain_conflict(replace(problem, resident_bytes=(7,), transient_bytes=(4,)))
     (sentence,) = conflict_sentences(conflict)
-    assert "can hold 4 B at most beside variables and tables that no op uses" in sentence
+    assert (
+        "can hold 4 B at most: the rest is taken by variables and tables that no op uses"
+        in sentence
+    )
     assert "none that it may use has more than 4 B left" in conflict_reason(conflict)
 
 
