@@ -109,7 +109,9 @@ def test_a_work_limit_gives_the_same_answer_every_time() -> None:
 def test_seeds_of_any_size_are_taken() -> None:
     """CP-SAT takes those of 31 bits; others are as good as their last 31."""
     problem = tangle(2, units=30)
-    solutions = [solve(problem, replace(LIMITED, seed=seed)) for seed in (5, 5 + (1 << 40), -7)]
+    solutions = [
+        solve(problem, replace(LIMITED, seed=seed)) for seed in (5, 5 + (1 << 40), (1 << 63) - 1)
+    ]
     assert [solution.warnings for solution in solutions] == [(), (), ()]
     assert solutions[0].device_of == solutions[1].device_of
 
