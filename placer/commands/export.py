@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from placer.commands import option_values, options
 from placer.commands.terminal import progress
@@ -59,8 +58,6 @@ def run(arguments: argparse.Namespace) -> None:
     if not known.collapses:
         options.refuse(arguments, ["nodes"], f"has no effect on {arguments.to}: leave it out")
     check_writable(arguments.output, force=arguments.force, may_be_folder=known.folder)
-    if Path(arguments.output).resolve() == Path(arguments.plan).resolve():
-        raise UsageError(f"-o {arguments.output} is the plan itself: choose another name")
     plan = Plan.load(arguments.plan)
     if not plan.placement and not known.whole_plan:
         plan.raise_for_conflict()
