@@ -17,7 +17,7 @@ from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import Metrics, Transfer
 from placer.prediction.orders.execution_orders import uses_accelerator
-from placer.prediction.orders.possible_steps import as_it_runs
+from placer.prediction.orders.possible_steps import PossibleSteps, as_it_runs
 
 KINDS = (
     "weights",
@@ -106,8 +106,11 @@ def describe_step(
     names = tuple(device.name for device in cluster.devices)
     number = {name: index for index, name in enumerate(graph.ops)}
     any_timeline = next(iter(metrics.timelines.values()))
-    as_run = as_it_runs(graph, accelerated=uses_accelerator(names))
-    step = StepMemory(as_run, costs, placement, names, cluster.host.name)
+    steps = PossibleSteps(graph, costs, accelerated=uses_accelerator(names))
+    kept = step = steps.memory(placement, names, cluster.host.name)
+    if steps.owner:  # a picture has no iterations of a loop
+        as_run = as_it_runs(graph, accelerated=steps.accelerated)
+        step = StepMemory(as_run, costs, placement, names, cluster.host.name)
     found = tuple(costs[name] for name in graph.ops)
     devices = tuple(dict.fromkeys((*names, *step.device_names)))
     device_number = {name: index for index, name in enumerate(devices)}
@@ -126,7 +129,7 @@ def describe_step(
         start_seconds=tuple(metrics.schedule.start_seconds[name] for name in graph.ops),
         finish_seconds=tuple(metrics.schedule.finish_seconds[name] for name in graph.ops),
         order=tuple(number[name] for name in any_timeline.order),
-        buffers=tuple(_buffers(step, any_timeline.order, number, device_number)),
+        buffers=tuple(_buffers(step, kept, any_timeline.order, number, device_number)),
         memory_bytes={name: line.bytes for name, line in metrics.timelines.items()},
         sent=tuple(_sent(graph, metrics, number, home)),
         step_seconds=metrics.schedule.step_seconds,
@@ -158,23 +161,24 @@ def _edges(graph: OpGraph, number: Mapping[str, int]) -> list[tuple[Edge, ...]]:
 
 def _buffers(
     step: StepMemory,
+    kept: StepMemory,
     order: Sequence[str],
     number: Mapping[str, int],
     device_number: Mapping[str, int],
 ) -> list[StepBuffer]:
-    """The resident buffers, and those of the step along ``order``."""
+    """The resident buffers, which ``kept`` has, and those of the ``step`` along ``order``."""
     roles = step.graph.ask_once(find_roles)
     resident = [
         StepBuffer(
             op=number[op],
             device=device_number[device],
             bytes=size,
-            kind=roles.of_state(op),
+            kind=kind,
             first=0,
             last=max(len(order) - 1, 0),
         )
-        for device, sizes in step.resident.items()
-        for op, size in sizes.items()
+        for device in kept.resident
+        for (op, kind), size in kept.kept(device).items()
     ]
     living = [
         StepBuffer(

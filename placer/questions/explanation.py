@@ -19,8 +19,9 @@ from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.results import Summarised
 from placer.plan.rows import PlannedTransfer
-from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import Metrics
+from placer.prediction.orders.execution_orders import uses_accelerator
+from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.problem.constraints import Constraints, open_cpus
 from placer.questions.saved_plans import reopen
 
@@ -67,6 +68,8 @@ class OpExplanation(Summarised):
     ``spilled`` (on a CPU although an accelerator could run it), or ``chosen`` by the solver.
     ``allowed`` are the devices of its group, CPUs that are open to all aside; ``group_ops`` its
     members, largest resident bytes first, and ``group_reasons`` what holds them together.
+    ``initial_value_bytes`` are the part of ``resident_bytes`` that is constants: the values that
+    variables start as, which a session keeps beside them.
     ``received`` and ``sent`` are its rows among the plan's transfers; ``hints_left_out`` the ops on
     other devices that a colocation hint (``_class``) ties it to.
     """
@@ -80,6 +83,7 @@ class OpExplanation(Summarised):
     group_ops: tuple[str, ...]
     group_reasons: tuple[str, ...]
     resident_bytes: int
+    initial_value_bytes: int = 0
     binding_op: str = ""
     hints_left_out: tuple[str, ...] = ()
     received: tuple[PlannedTransfer, ...] = ()
@@ -151,6 +155,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
         group_ops=tuple(sorted(members.ops, key=lambda o: -costs[o].persistent_bytes)),
         group_reasons=members.reasons,
         resident_bytes=sum(costs[member].persistent_bytes for member in members.ops),
+        initial_value_bytes=sum(costs[member].constant_bytes for member in members.ops),
         hints_left_out=tuple(second if first == op else first for first, second in apart),
         received=tuple(t for t in plan.transfers if t.tensor in readers and t.target == device),
         sent=tuple(t for t in plan.transfers if t.tensor in outputs),
@@ -182,11 +187,13 @@ def explain_plan(
     for op, device in plan.placement.items():
         counts[device].update([codes[op]] if op in codes else [])  # a join may be read through
     host, names = workload.cluster.host.name, [row.name for row in plan.devices]
-    step = StepMemory(workload.graph, workload.costs, plan.placement, names, host)
+    steps = PossibleSteps(workload.graph, workload.costs, accelerated=uses_accelerator(names))
+    step = steps.memory(plan.placement, names, host)
     resident = {name: Counter({UNUSED: sum(step.idle.get(name, ()))}) for name in names}
-    for device, sizes in step.resident.items():
-        for op, size in sizes.items():
-            at_home = is_host_constant(workload.graph.ops[op].info)
+    for device in step.resident:
+        for (op, _), size in step.kept(device).items():
+            is_apart = plan.placement[op] != device  # as constants within a loop may be
+            at_home = is_apart or is_host_constant(workload.graph.ops[op].info)
             resident[device][HOST_CONSTANT if at_home else codes[op]] += size
     return PlanExplanation(
         plan=plan,

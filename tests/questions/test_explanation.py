@@ -148,6 +148,51 @@ def test_what_stays_in_host_memory_is_not_offloaded(network):
     assert "ost constants" in explain_plan(plan, shaped).summary()
 
 
+def test_a_loop_is_resident_where_the_plan_has_it():
+    """Shapes within a loop are in host memory: in the plan, by reason, and in pictures of it."""
+    import tensorflow as tf
+
+    weight = tf.Variable(tf.zeros([64, 64]))
+
+    def body(i, x):
+        return i + 1, tf.reshape(tf.reshape(x @ weight, tf.constant([4, 128])), [8, 64])
+
+    @tf.function(input_signature=[tf.TensorSpec((8, 64))])
+    def looped(x):
+        return tf.while_loop(lambda i, _: i < 3, body, [0, x], maximum_iterations=3)[1]
+
+    plan = place(looped, **CAPS, offload="never")
+    planned = {row.name: row.resident_bytes for row in plan.devices if row.resident_bytes}
+    assert planned.keys() == {"GPU:0", "CPU:0"}
+    found = explain_plan(plan, looped).resident_bytes
+    assert {name: sum(row.values()) for name, row in found.items() if row} == planned
+    assert found["CPU:0"].keys() == {"host_constant"}
+    step = plan.step()
+    drawn = {name: 0 for name in planned}
+    for buffer in step.buffers:
+        if buffer.kind in ("weights", "constant"):
+            drawn[step.devices[buffer.device]] += buffer.bytes
+    assert drawn == planned
+
+
+def test_initial_values_that_a_session_keeps_are_named(tmp_path):
+    """They are a part of what is resident of a group with a slot, and constants in pictures."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default():
+        v1 = tf.compat.v1
+        weight = v1.get_variable("w", [64, 64], use_resource=True)
+        loss = tf.reduce_sum(v1.placeholder(tf.float32, [8, 64], name="x") @ weight)
+        v1.train.AdamOptimizer(0.1).minimize(loss, name="train")
+        v1.train.export_meta_graph(str(tmp_path / "step.meta"))
+    plan = place(tmp_path / "step.meta", "1xGPU:8MiB", outputs=["train"], offload="never")
+    found = explain_op(plan, "w")
+    assert (found.initial_value_bytes, "w/Adam" in found.group_ops) == (64 * 64 * 4, True)
+    assert "16.0 KiB of it initial values" in found.summary()
+    state = [b.bytes for b in plan.step().buffers if b.kind == "optimizer_state"]
+    assert sum(state) < 3 * 64 * 64 * 4
+
+
 def test_spilled_ops_say_so(network):
     """With 200 KiB on one GPU the largest weight must go to the host."""
     plan = place(network, "GPU:200KiB", time_limit=3.0)

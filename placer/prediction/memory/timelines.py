@@ -139,6 +139,17 @@ class StepMemory:
         """Bytes of the variables and constants on ``device``, used or not."""
         return sum(self.resident.get(device, {}).values()) + sum(self.idle.get(device, ()))
 
+    def kept(self, device: str) -> Mapping[tuple[str, str], int]:
+        """The bytes of every used variable and constant on ``device`` by op and kind.  What is kept
+        of the ops of a laid out loop is that loop's; the constant that a variable starts as is
+        apart from it."""
+        found: Counter[tuple[str, str]] = Counter()
+        for name, size in self.resident.get(device, {}).items():
+            op, first = self.owner.get(name, name), self.constants.get(name, 0)
+            found[op, self.roles.of_state(name)] += size - first
+            found[op, "constant"] += first
+        return +found
+
     def numbers(self, order: Sequence[str]) -> list[int]:
         """The ops of ``order`` by number."""
         return [self.number[name] for name in order]
@@ -211,18 +222,14 @@ def _timeline(
 ) -> MemoryTimeline:
     """The sum of all buffers of one device, moment by moment."""
     # bytes in use, moment by moment, and their peak
-    roles, owner, resident = step.roles, step.owner, step.resident.get(device, {})
+    roles, owner = step.roles, step.owner
     resident_bytes = step.resident_bytes(device)
     in_use = tuple([resident_bytes + size for size in bytes_in_use(lifetimes, len(order))])
     peak_bytes = max(in_use, default=resident_bytes)
     moment = in_use.index(peak_bytes) if in_use else -1
     # what is alive at the peak; ops of one laid out loop count as that loop
     order_of_owners = tuple([owner.get(name, name) for name in order]) if owner else order
-    starts = {op: size for op, size in step.constants.items() if op in resident}
-    alive = [
-        (op, size - starts.get(op, 0), roles.of_state(op), "") for op, size in resident.items()
-    ]
-    alive += [(op, size, "constant", "") for op, size in starts.items()]
+    alive = [(op, size, kind, "") for (op, kind), size in step.kept(device).items()]
     alive += [
         (found.owner, found.bytes, roles.of_buffer(found.owner, found.kind), until)
         for found in lifetimes

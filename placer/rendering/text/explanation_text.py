@@ -131,11 +131,13 @@ def _because(found: OpExplanation, width: int) -> Text:
 def _group(found: OpExplanation, width: int) -> str:
     if len(found.group_ops) == 1:
         return "it shares a device with no other op"
+    first = found.initial_value_bytes
     shown = [shorten(op, width // 2) for op in found.group_ops[:_MOST_NAMES]]
     left = len(found.group_ops) - len(shown)
+    kept = f" ({format_bytes(first)} of it initial values that a session keeps)" if first else ""
     lines = [
         f"{format_count(len(found.group_ops), 'op')}, {format_bytes(found.resident_bytes)} "
-        f"resident, held together by {shared_words(found.group_reasons) or 'nothing'}:",
+        f"resident{kept}, held together by {shared_words(found.group_reasons) or 'nothing'}:",
         *shown,
         *([f"and {left:,} more"] if left else []),
     ]
