@@ -100,7 +100,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def require_placement(plan: Plan) -> None:
-    """Raises ``InfeasibleError`` if no placement fits, ``NoSolutionError`` if none was found."""
+    """Raises ``InfeasibleError`` if no placement fits, ``NoSolutionError`` if none was found, and
+    with ``--fit`` if none fits without."""
     plan.raise_for_conflict()
     if plan.placement and not plan.fits:
         from placer.prediction.metrics import overruns_text
@@ -109,6 +110,10 @@ def require_placement(plan: Plan) -> None:
         raise NoSolutionError(
             f"no placement within the memory limits was found, and none is proven impossible: in "
             f"the best one {over}. Limits of what it requires would be enough"
+        )
+    if plan.proof:
+        raise NoSolutionError(
+            "no placement was found that fits with --fit, and none fits without it (proven)"
         )
     if not plan.placement and (method := plan.request.get("solver")):
         raise NoSolutionError(

@@ -68,8 +68,8 @@ class PlacedFix(Fix):
 
 
 def with_fixes(plan: Plan, workload: Workload, devices: Devices, deadline: float) -> Plan:
-    """``plan`` with what would fit, if it is proven that nothing does."""
-    if plan.conflict is None or plan.solver.status != "INFEASIBLE":
+    """``plan`` with what would fit, if it is proven that nothing does, or does without ``fit``."""
+    if plan.conflict is None or not plan.proof:
         return plan
     _LOG.info("searching what would fit")
     until = min(deadline, clock.monotonic() + CHANGES_SECONDS)

@@ -231,17 +231,19 @@ def _answer(
     fitted: FittedPlacement | None,
 ) -> SolverAnswer:
     """Returns the answer of the search.  Its status becomes ``UNKNOWN`` where allocators need more
-    than the caps along orders, or with control edges, that the search did not follow; a proof does
-    not hold for a step that takes longer once it is made to fit."""
-    is_over = metrics is not None and bool(metrics.over_caps(formulation.workload.cluster.caps))
+    than the caps along orders, or with control edges, that the search did not follow, and where
+    nothing fits but perhaps a step rewritten otherwise than was tried; a proof does not hold for a
+    step that takes longer once it is made to fit."""
     status = solution.status
+    is_tried = status is Status.INFEASIBLE and fitted is not None
+    is_over = metrics is not None and bool(metrics.over_caps(formulation.workload.cluster.caps))
     made = fitted.step if fitted is not None and fitted.step.fits else FittedStep()
     is_assumed = status is Status.OPTIMAL and bool(assumed_messages(formulation))
     if status is Status.OPTIMAL and (is_assumed or not made.is_proven):
         status = Status.FEASIBLE
     link = cost_link(formulation.workload.cluster)
     return SolverAnswer(
-        status=Status.UNKNOWN.value if is_over else status.value,
+        status=Status.UNKNOWN.value if is_over or is_tried else status.value,
         objective=formulation.problem.objective,
         value=solution.value,
         lower_bound=solution.lower_bound,

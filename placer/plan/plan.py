@@ -87,9 +87,11 @@ class Plan(Page):
 
     @property
     def proof(self) -> str:
-        """Returns how far it is proven that nothing fits: not for the steps that ``fit`` tried."""
-        is_rewritten = any(row.code == "fit_not_enough" for row in self.warnings)
-        return "proven without --fit" if is_rewritten else "proven"
+        """Returns how far it is proven that nothing fits: with what ``fit`` tried only that nothing
+        does without; ``""`` if that is not proven."""
+        if self.solver.status == "INFEASIBLE":
+            return "proven"
+        return "proven without --fit" if self.conflict and not self.placement else ""
 
     def raise_for_conflict(self) -> None:
         """Does nothing unless it is proven that nothing fits.
@@ -99,7 +101,7 @@ class Plan(Page):
         if self.solver.status != "INFEASIBLE":
             return
         why = f": {interactive().conflict_text(self.conflict)}" if self.conflict else ""
-        raise InfeasibleError(f"no placement fits ({self.proof}){why}", self.conflict)
+        raise InfeasibleError(f"no placement fits (proven){why}", self.conflict)
 
     @property
     def peak_bytes(self) -> dict[str, int]:

@@ -156,7 +156,7 @@ class Choice:
         row = replace(row, name=built.name or row.name)
         self.built[row.name] = built
         if not built.plan.placement:
-            proven = built.plan.solver.status == "INFEASIBLE" and built.plan.proof == "proven"
+            proven = built.plan.solver.status == "INFEASIBLE"
             return replace(
                 row, note=f"does not fit{' (proven)' if proven else ', as far as found'}"
             )

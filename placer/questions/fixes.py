@@ -36,7 +36,7 @@ def find_fixes(
     deadline = clock.monotonic() + time_limit
     workload = reopen(plan, source, **changes)
     conflict = None
-    if plan.solver.status == "INFEASIBLE":  # what the solver knows beyond what a plan keeps
+    if plan.proof:  # what the solver knows beyond what a plan keeps
         wanted = replace(workload.wanted, fit="", max_slowdown=None)
         conflict = place_workload(replace(workload, wanted=wanted), explains=True).conflict
     devices, attempt = plan.request["devices"], placements_of(workload)

@@ -321,6 +321,15 @@ def test_no_placement_in_time_exits_6(pipeline, capsys):
     assert "--time-limit" in capsys.readouterr().err
 
 
+def test_what_fit_does_not_make_fit_exits_6(pipeline, capsys):
+    """That nothing fits is proven of the step as it is only."""
+    solver = replace(infeasible_plan().solver, status="UNKNOWN")
+    pipeline.result = replace(infeasible_plan(), solver=solver)
+    assert main(["place", "model", "--devices", "2xT4", "--fit", "auto"]) == 6
+    told = "no placement was found that fits with --fit, and none fits without it (proven)"
+    assert told in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("limit", "code"), [("GPU:1=90MiB", 0), ("GPU:1=89MiB", 7), ("1=89MiB", 7), ("GPU:*=89MiB", 7)]
 )

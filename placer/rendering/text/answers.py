@@ -114,8 +114,8 @@ def status_words(plan: Plan) -> str:
         return "proven best for the sizes that are assumed"
     if solver.status == "FEASIBLE" and solver.relative_gap == 0.0 and plan.rewriting:
         return "found, not proven best with what --fit adds"
-    if solver.status == "INFEASIBLE" and plan.proof != "proven":
-        return f"{plan.proof}: nothing fits these limits and pins"
+    if solver.status == "UNKNOWN" and plan.proof:
+        return "none found that fits with --fit, and proven impossible without it"
     return _STATUS_WORDS[solver.status]
 
 
@@ -184,7 +184,7 @@ def _fits(plan: Plan, devices: str) -> str:
 
 
 def _nothing_placed(plan: Plan, devices: str) -> str:
-    if plan.solver.status != "INFEASIBLE":
+    if not plan.proof:
         seconds = f"{plan.solver.seconds:.0f} s"
         return (
             f"Not known to fit on {devices}: no placement was found in {seconds}, and none is "

@@ -88,8 +88,7 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
             _transfers(plan, width),
         ]
     if plan.conflict:
-        is_proven = plan.solver.status == "INFEASIBLE"
-        blocks.append(render_conflict(plan.conflict, is_proven=is_proven))
+        blocks.append(render_conflict(plan.conflict, is_proven=bool(plan.proof)))
     if plan.unmodelled:
         blocks.append(_unmodelled(plan.unmodelled))
     told = ("peak_over_cap",) if plan.conflict else ()  # that is why
@@ -148,7 +147,7 @@ def _search_line(plan: Plan) -> str:
     """How long it took, and whether another run may find something else."""
     solver = plan.solver
     line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
-    if not solver.cut_by_time or solver.status == "INFEASIBLE":  # that is so however long
+    if not solver.cut_by_time or plan.proof:  # that is so however long
         return line
     limit = plan.request.get("time_limit")
     note = cut_note(solver.status, solver.seconds, limit)

@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 from plans_by_hand import MIB, device_row, infeasible_plan, small_plan, transfer_row
 
-from placer.errors import InfeasibleError
 from placer.graph.rewriting import Rewriting, Swap
 from placer.plan.rows import PlanWarning
 from placer.problem.conflict import CapInConflict, Conflict
+from placer.rendering.html.page import render_page
 from placer.rendering.results import render_result
 from placer.rendering.text.explanation_text import conflict_blocks
 from placer.rendering.text.formats import render
@@ -247,14 +247,17 @@ def test_that_no_change_fits_is_said_once(explains):
 
 def test_a_proof_without_fit_says_so():
     """A longer search for what to compute again may make the step fit."""
-    row = PlanWarning(code="fit_not_enough", message="too much", count=0, ops=())
-    plan = replace(infeasible_plan(), warnings=(row,))
+    plan = infeasible_plan()
+    plan = replace(plan, solver=replace(plan.solver, status="UNKNOWN"))
     text = " ".join(render_plan(plan).split())
     assert "(proven without fit): " in text
-    assert "INFEASIBLE (proven without fit: nothing fits these limits and pins)" in text
-    assert "impossible" not in text
-    with pytest.raises(InfeasibleError, match="proven without"):
-        plan.raise_for_conflict()
+    told = "none found that fits with fit, and proven impossible without it"
+    assert f"UNKNOWN ({told})" in text
+    assert "Why nothing fits" in text
+    plan.raise_for_conflict()
+    page = render_page(plan)
+    assert ">Not found</p>" in page
+    assert "Nothing fits these devices, limits and pins without fit</h2>" in page
 
 
 def test_required_memory_is_what_caps_hold_for():
