@@ -34,7 +34,8 @@ MOST_PADDING_BYTES = 128 << 20
 
 _FIRST_REGION_BYTES = 2 << 20
 UNLIMITED_BYTES = 1 << 46
-ADDRESS_BITS = 48
+ADDRESS_BITS = 62
+"""More than the cap of any device has: a host may be of 1 PiB."""
 ADDRESS = (1 << ADDRESS_BITS) - 1
 
 

@@ -57,6 +57,15 @@ def test_the_smallest_free_chunk_is_taken_then_the_lowest():
     assert allocator.allocate(2 * MIB) == chunks[0]
 
 
+def test_a_host_of_a_pebibyte_is_served_to_its_end():
+    """Addresses beyond 256 TiB do not run into the sizes beside them."""
+    allocator = Allocator(limit_bytes=1 << 50, growth=False)
+    first, second = allocator.allocate(1 << 49), allocator.allocate(1 << 48)
+    assert (first, second) == (0, 1 << 49)
+    allocator.free(first)
+    assert allocator.allocate(1 << 48) == (1 << 49) + (1 << 48)
+
+
 def test_free_neighbours_merge():
     allocator = Allocator(limit_bytes=3 * MIB, growth=False)
     chunks = [allocator.allocate(MIB) for _ in range(3)]
