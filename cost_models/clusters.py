@@ -171,6 +171,17 @@ def _parse_spec(spec: str) -> tuple[list[DeviceDraft], Cluster]:
     if (asked := sum(count for _, _, _, count in items)) > MOST_DEVICES:
         raise ValueError(f"{asked:,} devices are asked for; name {MOST_DEVICES:,} at most")
     taken = named_once(name for name, _, _, _ in items if name)
+    for name, known, memory_bytes, _ in items:
+        most = max(
+            7 * bool(known.card), sum(n for _, each, _, n in items if each.type == known.type)
+        )
+        number = name.removeprefix(f"{known.type}:")  # of no job
+        is_sized = memory_bytes or not (known.card or known.type == "CPU")
+        if not is_sized and number.isdecimal() and int(number) > most:
+            raise ValueError(
+                f"{known.model}:{number}: {number} is too large for a device number in a list of "
+                f"so few; a memory size requires a unit, such as {known.model}:{number}GiB"
+            )
     drafts = list[DeviceDraft]()
     links = dict[tuple[str, str], Link]()
     for (name, known, memory_bytes, count), found in zip(items, known_machines, strict=True):
@@ -203,7 +214,8 @@ def _parse_item(item: str) -> tuple[str, DevicePreset, int | None, int]:
         known = preset(device_names.parse(named).type or "")
     else:
         model, *rest_parts = named.split(":")
-        known, name, memory = _split_parts(item, model, [*rest_parts, *([given] if given else [])])
+        parts = [part.strip() for part in [*rest_parts, *([given] if given else [])]]
+        known, name, memory = _split_parts(item, model, parts)
     if name and match.group(1):
         size = f"{name.rpartition(':')[2]}GiB"
         raise ValueError(
