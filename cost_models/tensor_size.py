@@ -29,7 +29,11 @@ _ELEMENT_BYTES = {dtype: size for size, listed in _DTYPES.items() for dtype in l
 
 
 MOST_ELEMENTS = 2**63 - 1
-"""TensorFlow's dimensions, and counts of elements, are signed integers of 64 bits."""
+"""TensorFlow's counts of elements are signed integers of 64 bits."""
+
+MOST_SIZE = 2**31 - 2
+"""The largest size of a dimension that a ``Shape`` op of 32 bits returns: TensorFlow refuses
+2^31-1, too."""
 
 
 def element_bytes(dtype: str) -> int | None:

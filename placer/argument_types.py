@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin
 
 from cost_models.tensor_size import MOST_ELEMENTS as MOST
+from cost_models.tensor_size import MOST_SIZE
 from placer.errors import ArgumentError, UsageError
 
 Called = TypeVar("Called", bound=Callable[..., Any])
@@ -115,10 +116,22 @@ def require_range(name: str, value: Any) -> None:
     if value is None:
         return
     if least is not None:
-        if not isinstance(value, SupportsIndex) or not least <= operator.index(value) <= MOST:
-            raise UsageError(f"{name} is {value!r}; give a whole number from {least} to 2^63-1")
+        most, shown = (MOST_SIZE, f"{MOST_SIZE:,}") if name == "batch_size" else (MOST, "2^63-1")
+        if not isinstance(value, SupportsIndex) or not least <= operator.index(value) <= most:
+            raise UsageError(f"{name} is {value!r}; give a whole number from {least} to {shown}")
+    elif name in ("shapes", "ragged", "dims", "batch_sizes"):
+        _require_sizes(name, value)
     elif name.startswith("time_limit") and not 0 < value < math.inf:
         raise UsageError(f"{name} is {value!r}; give seconds above zero")
+
+
+def _require_sizes(name: str, value: Any) -> None:
+    """Raises :class:`~placer.errors.UsageError` for a size of a dimension that is too large."""
+    for key, given in value.items() if isinstance(value, Mapping) else [("", value)]:
+        for size in [given] if _is_number(given, int) else given or ():
+            if _is_number(size, int) and operator.index(size) > MOST_SIZE:
+                of = f" of {key!r}" if key else ""
+                raise UsageError(f"{name} has the size {size}{of}; give at most {MOST_SIZE:,}")
 
 
 @functools.cache

@@ -28,16 +28,24 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def count(text: str, least: int = 0) -> int:
-    """A whole number of ``least`` or more; raises ``ArgumentTypeError``."""
+def count(text: str, least: int = 0, most: int = 0) -> int:
+    """A whole number from ``least`` to ``most`` (0: of 64 bits); raises ``ArgumentTypeError``."""
     if not text.isdecimal() or int(text) < least:
         kind = "a positive integer" if least else "an integer from zero on"
         raise argparse.ArgumentTypeError(f"must be {kind}, got {text!r}")
     from cost_models.tensor_size import MOST_ELEMENTS
 
-    if int(text) > MOST_ELEMENTS:
-        raise argparse.ArgumentTypeError(f"must be at most {MOST_ELEMENTS:,}, got {text}")
+    most = most or MOST_ELEMENTS
+    if int(text) > most:
+        raise argparse.ArgumentTypeError(f"must be at most {most:,}, got {text}")
     return int(text)
+
+
+def size(text: str, least: int = 0) -> int:
+    """The size of a dimension, of ``least`` or more; raises ``ArgumentTypeError``."""
+    from cost_models.tensor_size import MOST_SIZE
+
+    return count(text, least, MOST_SIZE)
 
 
 def positive(text: str) -> int:
@@ -51,12 +59,12 @@ def batch_size(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"must be one batch size, got {text!r}: placer report compares several"
         )
-    return positive(text)
+    return size(text, least=1)
 
 
 def positives(text: str) -> int | tuple[int, ...]:
     """One whole number of one or more, or several with commas between them."""
-    found = tuple(positive(part.strip()) for part in text.split(","))
+    found = tuple(size(part.strip(), least=1) for part in text.split(","))
     return found if len(found) > 1 else found[0]
 
 
@@ -126,18 +134,20 @@ def _sizes(text: str) -> tuple[int | str | None, ...] | None:
     if not all(part.isdecimal() or part == "?" or part.isidentifier() for part in parts):
         return None
     return tuple(
-        count(part) if part.isdecimal() else None if part == "?" else part for part in parts
+        size(part) if part.isdecimal() else None if part == "?" else part for part in parts
     )
 
 
 def dimension(text: str) -> tuple[str, int]:
     """Name and size of a dimension."""
-    name, equals, size = text.partition("=")
-    if equals and name.isidentifier() and not size.isdecimal():
-        raise argparse.ArgumentTypeError(f"the size of {name} must be a whole number, got {size!r}")
+    name, equals, given = text.partition("=")
+    if equals and name.isidentifier() and not given.isdecimal():
+        raise argparse.ArgumentTypeError(
+            f"the size of {name} must be a whole number, got {given!r}"
+        )
     if not equals or not name.isidentifier() or "x" in name.lower():
         raise argparse.ArgumentTypeError(f"must be T=128 (without an x in the name), got {text!r}")
-    return name, count(size)
+    return name, size(given)
 
 
 def pin(text: str) -> tuple[str, str]:

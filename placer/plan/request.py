@@ -147,7 +147,8 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raises ``UsageError`` for numbers out of range."""
-        require_range("time_limit", self.time_limit)
+        for name in ("time_limit", "shapes", "ragged", "dims"):
+            require_range(name, getattr(self, name))
         for name in ("batch_size", "trip_count", "seed", "work_limit"):
             value = getattr(self, name)
             require_range(name, value)

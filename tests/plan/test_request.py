@@ -16,7 +16,14 @@ from placer.plan.request import Options, describe_request, requested_options
     [
         ({"batch_size": 0}, "batch_size is 0; give a whole number from 1"),
         ({"batch_size": "32"}, "batch_size is '32'"),
-        ({"batch_size": 10**20}, "to 2^63-1"),
+        (
+            {"batch_size": 2**31 - 1},
+            "batch_size is 2147483647; give a whole number from 1 to 2,147",
+        ),
+        ({"trip_count": 10**20}, "to 2^63-1"),
+        ({"shapes": {"x": (None, 2**31 - 1)}}, "shapes has the size 2147483647 of 'x'; give at"),
+        ({"ragged": {"x": (2**31 - 1, 5)}}, "ragged has the size 2147483647 of 'x'"),
+        ({"dims": {"T": 2**31 - 1}}, "dims has the size 2147483647 of 'T'; give at most 2,147"),
         ({"trip_count": -1}, "trip_count is -1"),
         ({"seed": 0.5}, "seed is 0.5"),
         ({"time_limit": -1.0}, "give seconds above zero"),

@@ -7,8 +7,10 @@ import io
 
 import pytest
 
+from placer.argument_types import front
 from placer.errors import UsageError
 from placer.pipeline.pipeline import place, report
+from placer.plan.request import Keywords
 from placer.questions.batch_sizes import sweep
 from placer.rendering.text.sweep_text import sweep_csv
 
@@ -112,6 +114,12 @@ def test_a_batch_size_that_binds_nothing_has_no_largest(tmp_path, counted):
     text = found.summary(width=120)
     assert "1 has no effect" in text
     assert "The required memory does not depend on the batch size" in text
+
+
+def test_a_batch_size_beyond_a_dimension_is_refused():
+    """TensorFlow's shapes of 32 bits cannot hold it."""
+    with pytest.raises(UsageError, match="the size 99999999999; give at most 2,147,483,646"):
+        front(sweep, Keywords)("absent", [8, 99999999999])
 
 
 def test_a_bound_size_must_follow_the_batch():
