@@ -112,8 +112,6 @@ def status_words(plan: Plan) -> str:
     is_assumed = any(row.code == "assumed_sizes" for row in plan.warnings)
     if solver.status == "FEASIBLE" and is_assumed and solver.relative_gap == 0.0:
         return "proven best for the sizes that are assumed"
-    if solver.status == "FEASIBLE" and solver.relative_gap == 0.0 and plan.rewriting:
-        return "found, not proven best with what --fit adds"
     if solver.status == "UNKNOWN" and plan.proof:
         return "none found that fits with --fit, and proven impossible without it"
     return _STATUS_WORDS[solver.status]

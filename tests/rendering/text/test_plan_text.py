@@ -347,4 +347,4 @@ def test_what_swaps_send_is_no_part_of_the_cost():
     text = " ".join(render_plan(plan).split())
     added = "(without 3 messages of 4.00 MiB that fit adds)"
     assert f"made of 3.00 MiB sent in 4 messages {added}" in text
-    assert "FEASIBLE (found, not proven best with what fit adds)" in text
+    assert "FEASIBLE (found, not proven best)" in text
