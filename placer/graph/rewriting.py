@@ -115,6 +115,11 @@ class Rewriting:
         return found | {swap.arrival: swap.op for swap in self.swaps}
 
     @property
+    def on_host(self) -> tuple[str, ...]:
+        """The ops that hold on the host what is swapped."""
+        return tuple(name for swap in self.swaps for name in (swap.arrival, swap.name))
+
+    @property
     def changed(self) -> frozenset[str]:
         """The ops that are added, and those whose values they have."""
         return frozenset((*self.sources, *self.sources.values()))
@@ -123,8 +128,18 @@ class Rewriting:
         """``placement`` with the ops that are added: clones where their originals are, what is
         swapped on the ``host``; where it has a device for one already, that stays."""
         added = {clone.name: placement[clone.op] for clone in self.clones}
-        swaps = [name for swap in self.swaps for name in (swap.arrival, swap.name)]
-        return {**added, **dict.fromkeys(swaps, host), **placement}
+        return {**added, **dict.fromkeys(self.on_host, host), **placement}
+
+    def changes_of(self, op: str) -> tuple[str, ...]:
+        """Returns what becomes of the outputs of ``op``, or what an op that is added is for."""
+        found = [f"it is computed twice, again by {c.name}" for c in self.clones if c.op == op]
+        found += [f"it computes {c.op} again" for c in self.clones if c.name == op]
+        for swap in self.swaps:
+            if swap.op == op:
+                found.append(f"{swap.tensor} is swapped to the host and back, by {swap.name}")
+            elif op in (swap.name, swap.arrival):
+                found.append(f"it is where {swap.tensor} is swapped to, until it is sent back")
+        return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and mappings, for JSON; what is empty is left out."""

@@ -33,6 +33,7 @@ SWAPPED = "swapped"
 
 _ON_CPU = "there it saves transfers, and costs least of all placements that were found"
 
+_SWAPPED_TO = "--fit swaps the tensor to the host"
 
 _GPU_KERNEL = (
     "it has a GPU kernel: it runs on a CPU only if it is pinned there, or with --offload auto if "
@@ -65,7 +66,8 @@ class OpExplanation(Summarised):
 
     ``code`` is ``fed``, ``pinned``, ``host_only_kernel`` or ``device_string`` (the op itself is
     bound, ``reason`` says how), ``colocated`` (a member of its group is: ``binding_op``),
-    ``spilled`` (on a CPU although an accelerator could run it), or ``chosen`` by the solver.
+    ``spilled`` (on a CPU although an accelerator could run it), ``swapped`` (it keeps on the host
+    what ``fit`` swaps), or ``chosen`` by the solver.  ``rewritten`` says what else ``fit`` does.
     ``allowed`` are the devices of its group, CPUs that are open to all aside; ``group_ops`` its
     members, largest resident bytes first, and ``group_reasons`` what holds them together.
     ``initial_value_bytes`` are the part of ``resident_bytes`` that is constants: the values that
@@ -85,6 +87,7 @@ class OpExplanation(Summarised):
     resident_bytes: int
     initial_value_bytes: int = 0
     binding_op: str = ""
+    rewritten: tuple[str, ...] = ()
     hints_left_out: tuple[str, ...] = ()
     received: tuple[PlannedTransfer, ...] = ()
     sent: tuple[PlannedTransfer, ...] = ()
@@ -136,9 +139,15 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
         raise UsageError(f"{op} does not run under this plan: its readers read its inputs (--fit)")
     members = constraints.groups[group]
     graph, costs = workload.graph, workload.costs
-    device = plan.placement[op]
-    moves = tuple(_moves(plan, members.ops, group, constraints, workload))
-    code, reason, binding = _reason(op, device, group, constraints)
+    device, rewritten = plan.placement[op], plan.rewriting.changes_of(op)
+    allowed = constraints.group_devices[group]
+    if op in plan.rewriting.on_host:
+        code, reason, binding, allowed = SWAPPED, rewritten[0], "", (device,)
+        others = (row.name for row in workload.cluster.devices if row.name != device)
+        moves = tuple(Move(device=name, refused=_SWAPPED_TO) for name in others)
+    else:
+        moves = tuple(_moves(plan, members.ops, group, constraints, workload))
+        code, reason, binding = _reason(op, device, group, constraints)
     if code in (CHOSEN, SPILLED):
         reason = _instead(moves, plan) or reason
     readers = set(graph.ops[op].inputs)
@@ -151,11 +160,12 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
         code=code,
         reason=reason,
         binding_op=binding,
-        allowed=constraints.group_devices[group],
+        allowed=allowed,
         group_ops=tuple(sorted(members.ops, key=lambda o: -costs[o].persistent_bytes)),
         group_reasons=members.reasons,
         resident_bytes=sum(costs[member].persistent_bytes for member in members.ops),
         initial_value_bytes=sum(costs[member].constant_bytes for member in members.ops),
+        rewritten=() if code == SWAPPED else rewritten,
         hints_left_out=tuple(second if first == op else first for first, second in apart),
         received=tuple(t for t in plan.transfers if t.tensor in readers and t.target == device),
         sent=tuple(t for t in plan.transfers if t.tensor in outputs),
@@ -181,8 +191,7 @@ def explain_plan(
         for number, members in enumerate(constraints.groups)
         for op in members.ops
     }
-    held = {name for swap in plan.rewriting.swaps for name in (swap.name, swap.arrival)}
-    codes |= dict.fromkeys(held & codes.keys(), SWAPPED)
+    codes |= dict.fromkeys(codes.keys() & plan.rewriting.on_host, SWAPPED)
     counts: dict[str, Counter[str]] = {row.name: Counter() for row in plan.devices}
     for op, device in plan.placement.items():
         counts[device].update([codes[op]] if op in codes else [])  # a join may be read through

@@ -12,7 +12,7 @@ from questions.conftest import CAPS
 from cost_models.devices import preset
 from placer.errors import InfeasibleError, UsageError
 from placer.front_words import in_front_words
-from placer.graph.rewriting import Rewriting, Swap
+from placer.graph.rewriting import Clone, Rewriting, Swap
 from placer.pipeline.pipeline import place
 from placer.plan.plan import Plan
 from placer.questions.explanation import (
@@ -216,6 +216,27 @@ def test_what_waits_on_the_host_is_swapped(plan, network):
     found = explain_plan(plan, network)
     assert found.ops["CPU:0"]["swapped"] == 2
     assert SPILLED not in found.ops["CPU:0"]
+    # the op that is swapped, and those that hold it meanwhile
+    told = explain_op(plan, product, network)
+    assert told.rewritten == (f"{product}:0 is swapped to the host and back, by {swap.name}",)
+    assert "rewritten" in told.summary()
+    for name in held:
+        there = explain_op(plan, name, network)
+        assert (there.code, there.allowed, there.rewritten) == ("swapped", ("CPU:0",), ())
+        assert f"{product}:0 is swapped to" in there.reason
+        assert all(move.refused for move in there.moves)
+
+
+def test_what_is_computed_twice_says_so(plan, network):
+    """The op, and the one that computes it again, which is no op by search alone."""
+    product, reader = (op_named(plan, f"layer_0/{leaf}") for leaf in ("product", "relu"))
+    clone = Clone(op=product)
+    rewriting = Rewriting(clones=(clone,), late_readers={reader: (product,)})
+    placement = rewriting.extend_placement(plan.placement, "CPU:0")
+    plan = replace(plan, placement=placement, rewriting=rewriting)
+    told = explain_op(plan, product, network).rewritten
+    assert told == (f"it is computed twice, again by {clone.name}",)
+    assert explain_op(plan, clone.name, network).rewritten == (f"it computes {product} again",)
 
 
 def test_what_a_pin_holds_on_the_host_is_not_offloaded(network):

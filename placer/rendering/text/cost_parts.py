@@ -57,7 +57,7 @@ def _swapped(plan: Plan) -> list[int]:
     swaps = plan.rewriting.swaps
     out = {(swap.tensor, plan.placement.get(swap.arrival, "")) for swap in swaps}
     out |= {(f"^{op}", plan.placement.get(swap.name, "")) for swap in swaps for op in swap.after}
-    held = {name for swap in swaps for name in (swap.name, swap.arrival)}
+    held = set(plan.rewriting.on_host)
     return [
         0 if row.kind == "control" else row.bytes or 0
         for row in plan.transfers

@@ -46,6 +46,7 @@ def op_explanation_blocks(found: OpExplanation, width: int) -> list[RenderableTy
         ("because", _because(found, width)),
         ("allowed", _allowed(found)),
         ("group", Text(_group(found, width))),
+        *([("rewritten", Text("\n".join(found.rewritten)))] if found.rewritten else []),
         *([("left out", Text(_left_out(found, width)))] if found.hints_left_out else []),
         *_transfer_rows(found, width),
     ]
