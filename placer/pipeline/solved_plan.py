@@ -26,7 +26,7 @@ from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer, SolverStage
 from placer.prediction.metrics import MemoryNeed, Metrics
 from placer.problem.device_peaks import DevicePeak
-from placer.problem.placement_costs import cost_link, slower_seconds
+from placer.problem.placement_costs import cost_link, slower_bytes, slower_seconds
 from placer.problem.status import Status
 from placer.solving.caps.predictions import PEAK_OVER_CAP, overrun_conflict, overrun_warnings
 from placer.solving.solution import Solution
@@ -220,8 +220,11 @@ def _cost_metrics(
     workload = formulation.workload
     slower = slower_seconds(workload.costs, workload.cluster, formulation.constraints)
     place = {device.name: number for number, device in enumerate(workload.cluster.devices)}
-    seconds = sum(times[place[placement[op]]] for op, times in slower.items())
-    return replace(known, slower_seconds=seconds)
+    at = [place[placement[op]] for op in slower]
+    seconds = sum(times[device] for times, device in zip(slower.values(), at, strict=True))
+    worth = slower_bytes([*slower.values()], cost_link(workload.cluster))
+    size = sum(sizes[device] for sizes, device in zip(worth, at, strict=True))
+    return replace(known, slower_seconds=seconds, slower_bytes=size)
 
 
 def _answer(

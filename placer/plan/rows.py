@@ -122,7 +122,8 @@ class PlanMetrics(Row):
     ``collective_bytes`` are what all devices send in collectives, beside the transfers.
     ``sent_bytes`` are those of data, feeds and fetches, ``messages`` the number of all transfers,
     signals of control edges among them; ``slower_seconds`` how much longer all ops together work
-    where they are than each would on the fastest accelerator that law leaves to it.
+    where they are than each would on the fastest accelerator that law leaves to it, and
+    ``slower_bytes`` what that is in a cost, every op rounded up.
     ``fit_extra_seconds`` of ``step_seconds`` are what it takes longer because it was made to fit,
     ``None`` if it was not.
     """
@@ -134,6 +135,7 @@ class PlanMetrics(Row):
     fit_extra_seconds: float | None = None
     messages: int | None = None
     sent_bytes: int | None = None
+    slower_bytes: int | None = None
     slower_seconds: float | None = None
     step_seconds: float | None = None
     transfer_bytes: int | None = None

@@ -15,12 +15,14 @@ from split_tables import export_recommender
 
 import placer
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
+from cost_models.devices import Link
 from placer.commands.gates import Gates, check_plan
 from placer.front_words import in_front_words
 from placer.pipeline.preparation import on_accelerators, prepare
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.prediction.predicted_step import KINDS as STEP_KINDS
+from placer.problem.placement_costs import message_bytes
 from placer.questions.comparison import DEFAULT, compare_workload
 from placer.questions.difference import diff_plans
 from placer.questions.saved_plans import with_step
@@ -169,6 +171,20 @@ def test_a_figure_is_the_same_wherever_it_stands(plans, kind):
     assert figures["sent_bytes"] == ("bytes", sent, sent + 7)
     for name, required in plan.need_bytes.items():
         assert figures[f"required {name}"] == ("bytes", required, required)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["inference", "training", "offloaded", "two hosts"])
+def test_a_cost_is_the_sum_of_its_parts(plans, kind):
+    """To the byte in JSON, and each is printed: messages and slower work are rounded up."""
+    plan = plans[kind]
+    data, text = json.loads(plan.to_json()), " ".join(plan.summary(width=200).split())
+    solver, metrics = data["solver"], data["metrics"]
+    link = Link(bandwidth=solver["link_bandwidth"], latency=solver["link_latency_seconds"])
+    parts = metrics["messages"] * message_bytes(link), metrics["slower_bytes"]
+    assert solver["value"] == metrics["sent_bytes"] + sum(parts)
+    for size in parts:
+        assert text.count(f"counts as {format_bytes(size)}") == bool(size)
 
 
 @pytest.mark.slow

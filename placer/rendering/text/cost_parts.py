@@ -1,8 +1,10 @@
 """The parts of what a placement costs, as a person adds them up."""
 
 from cost_models.byte_sizes import format_bytes
+from cost_models.devices import Link
 from placer.graph.tensor_names import op_of
 from placer.plan.plan import Plan
+from placer.problem.placement_costs import message_bytes
 from placer.rendering.quantities import format_count, format_seconds
 
 
@@ -12,9 +14,11 @@ def cost_text(plan: Plan) -> str:
     if metrics.sent_bytes is None or metrics.messages is None or solver.objective != "transfer":
         return ""
     again, swapped = _sent_again(plan), _swapped(plan)
-    bandwidth, per_message = solver.link_bandwidth or 0.0, solver.link_latency_seconds or 0.0
-    latency = per_message * bandwidth
-    slower = (metrics.slower_seconds or 0.0) * bandwidth
+    bandwidth, seconds = solver.link_bandwidth or 0.0, solver.link_latency_seconds or 0.0
+    latency = message_bytes(Link(bandwidth=bandwidth, latency=seconds))
+    slower = metrics.slower_bytes
+    if slower is None:  # of an older plan
+        slower = round((metrics.slower_seconds or 0.0) * bandwidth)
     size = metrics.sent_bytes - sum(again) - sum(swapped)
     messages = metrics.messages - len(again) - len(swapped)
     beyond = size + messages * latency + slower - (solver.value or 0.0)
@@ -23,7 +27,7 @@ def cost_text(plan: Plan) -> str:
     sent = format_bytes(size)
     found = f"{sent} sent in {format_count(messages, 'message')}" if messages else "nothing sent"
     if latency and messages:
-        found += f", whose latency counts as {format_bytes(round(messages * latency))}"
+        found += f", whose latency counts as {format_bytes(messages * latency)}"
     if again:
         more = f"{format_count(len(again), 'message')} of {format_bytes(sum(again))}"
         found += (
@@ -37,10 +41,7 @@ def cost_text(plan: Plan) -> str:
     if not metrics.slower_seconds:
         return found
     longer = f"ops take {format_seconds(metrics.slower_seconds)} longer than on the fastest device"
-    rest = (solver.value or 0.0) - size - messages * latency
-    is_rest = slower <= rest <= slower + len(plan.placement)  # rounded up, op by op
-    counts = round(rest if is_rest else slower)
-    told = f", which counts as {format_bytes(counts)}" if counts >> 10 or not messages else ""
+    told = f", which counts as {format_bytes(slower)}" if slower else ""
     return f"{found}; {longer}{told}"
 
 

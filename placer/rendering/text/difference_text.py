@@ -22,7 +22,7 @@ from placer.rendering.quantities import (
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import ROWS, Facts, Rows, Title, answer_line
 
-_IN_FILE = ("transfer_", "peak ")
+_IN_FILE = ("transfer_", "slower_bytes", "peak ")
 """Figures that JSON and CSV have, beside what is sent and required."""
 
 _NAMES = {

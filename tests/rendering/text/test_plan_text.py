@@ -175,6 +175,12 @@ def test_a_cost_is_told_in_parts():
     linked = replace(small_plan().solver, link_bandwidth=12e9)
     text = render_plan(small_plan(metrics=metrics, solver=linked), width=200)
     assert "longer than on the fastest device, which counts as 480 KiB\n" in text
+    # every message and every op is rounded up to whole bytes, as in the cost: 8 + 3 x 3 + 20
+    tiny = replace(metrics, sent_bytes=8, messages=3, slower_seconds=17e-9, slower_bytes=20)
+    link = replace(linked, value=37, link_bandwidth=1e9, link_latency_seconds=2.1e-9)
+    text = render_plan(small_plan(metrics=tiny, solver=link), width=200)
+    assert "8 B sent in 3 messages, whose latency counts as 9 B; ops take" in text
+    assert "longer than on the fastest device, which counts as 20 B\n" in text
 
 
 def test_all_on_the_host_is_said_beside_the_status():
