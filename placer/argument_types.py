@@ -15,7 +15,7 @@ from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_or
 
 from cost_models.tensor_size import MOST_ELEMENTS as MOST
 from cost_models.tensor_size import MOST_SIZE
-from placer.errors import ArgumentError, UsageError
+from placer.errors import ArgumentError, UsageError, unknown_option
 
 Called = TypeVar("Called", bound=Callable[..., Any])
 
@@ -66,6 +66,9 @@ _LEAST = {
 }
 """The least that these whole numbers may be."""
 
+OLD_NAMES = {"spill": "offload"}
+"""The names that options have now, by those that they had before."""
+
 _KINDS: Mapping[Any, str] = {
     str: "a text",
     bool: "True or False",
@@ -75,19 +78,33 @@ _KINDS: Mapping[Any, str] = {
 
 
 def checked(function: Called, options: Any = None) -> Called:
-    """Returns ``function``, which raises :class:`~placer.errors.ArgumentError` for an argument of
-    another type than it is annotated with; ``**options`` are typed as another record is."""
+    """Returns ``function``, which raises :class:`~placer.errors.ArgumentError` for a keyword that
+    its signature has not, and for an argument of another type than it is annotated with;
+    ``**options`` are typed as another record is."""
 
     @functools.wraps(function)
     def called(*arguments: Any, **named: Any) -> Any:
         code = inspect.unwrap(function).__code__
         hints = {**(hints_of(options) if options else {}), **hints_of(function)}
+        _require_names(function, named)
         given = dict(zip(code.co_varnames[: code.co_argcount], arguments, strict=False)) | named
         for name in filter(hints.__contains__, given):
             require_type(name, given[name], hints[name], function.__name__)
         return function(*arguments, **named)
 
     return called  # type: ignore[return-value]
+
+
+def _require_names(function: Callable[..., Any], named: Iterable[str]) -> None:
+    """Raises :class:`~placer.errors.ArgumentError` for a keyword that ``function`` does not take,
+    unless it takes any."""
+    taken = inspect.signature(function).parameters
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values()):
+        return
+    known = [name for name in taken if name != "self"]
+    for name in named:
+        if OLD_NAMES.get(name, name) not in known:
+            raise unknown_option(name, known)
 
 
 @functools.cache

@@ -86,12 +86,12 @@ _MOST_COMPARED = 20_000
 """Names at most that are compared letter by letter, which takes long for many."""
 
 
-def unknown_option(name: str, known: Collection[str]) -> UsageError:
+def unknown_option(name: str, known: Collection[str]) -> ArgumentError:
     """The error for a keyword argument that is none of the ``known``, with the nearest of them."""
     own = keyword_of(name)
     is_taken = own != name and own.partition("=")[0] in (*known, "exact", "source")
     near = f"did you mean {own}?" if is_taken else near_names(name, known, cutoff=0.5)[2:]
-    return UsageError(f"there is no option {name!r}: {near or f'known are {some(known)}'}")
+    return ArgumentError(f"there is no option {name!r}: {near or f'known are {some(known)}'}")
 
 
 def reason_of(error: OSError) -> str:

@@ -45,7 +45,8 @@ def choice_of(model: ModelSource, **given: Any) -> ProgramChoice:
 def require_choice(given: Iterable[str], function: Callable[..., Any]) -> None:
     """Raises :class:`UsageError` for a keyword argument that is no choice of a program, with the
     nearest of those that ``function`` takes."""
-    known = [*ProgramChoice.__annotations__, *getfullargspec(function).kwonlyargs]
+    own = getfullargspec(function)
+    known = [*ProgramChoice.__annotations__, *own.args, *own.kwonlyargs]
     for name in given:
         if name not in ProgramChoice.__annotations__:
             raise unknown_option(name, known)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar
 
 from cost_models.clusters import Devices, spec_text
-from placer.argument_types import hints_of, require_range, require_type
+from placer.argument_types import OLD_NAMES, hints_of, require_range, require_type
 from placer.errors import UsageError, unknown_option
 from placer.graph.op_graph import Op
 from placer.graph.program_source import Access
@@ -288,7 +288,7 @@ def current_names(given: Mapping[str, Any]) -> dict[str, Any]:
     >>> current_names({"spill": "never", "strategy": "towers:2"})
     {'offload': 'never', 'strategy': 'replicas:2'}
     """
-    found = {"offload" if name == "spill" else name: value for name, value in given.items()}
+    found = {OLD_NAMES.get(name, name): value for name, value in given.items()}
     if str(found.get("strategy", "")).startswith("towers"):
         found["strategy"] = found["strategy"].replace("towers", "replicas")
     return found

@@ -28,6 +28,7 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
 
     Raises :class:`UsageError` if the plan does not say enough, or the model is another one.
     """
+    require_options(changes)
     kept = source is None
     source = plan.model["path"] or None if source is None else source
     devices = plan.request.get("devices")
@@ -37,7 +38,6 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
             if source is None
             else "the plan does not say its devices: make it again with this version"
         )
-    require_options(changes)
     if kept and "://" in source:
         raise UsageError(
             f"the model of the plan is on another machine: name it with --model {source}"

@@ -83,6 +83,26 @@ def test_a_wrong_type_is_a_type_error_and_a_usage_error(call, told):
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: placer.place("m", device="2xT4"), "'device': did you mean devices or device_f"),
+        (lambda: placer.place("m", devicez="2xT4"), "'devicez': did you mean devices or "),
+        (lambda: placer.auto("m", device="2xT4"), "'device': did you mean devices or device_f"),
+        (lambda: placer.report("m", device="2xT4"), "'device': did you mean devices or device_f"),
+        (lambda: placer.sweep("m", [1], device="T4"), "'device': did you mean devices or device_"),
+        (lambda: placer.extract("m", batchsize=8), "'batchsize': did you mean batch_size?"),
+        (lambda: placer.explain(small_plan(), cost="x"), "'cost': did you mean costs?"),
+        (lambda: placer.verify("m", input=[1]), "'input': did you mean inputs?"),
+        (lambda: placer.apply("m", small_plan(), outt="y"), "'outt': did you mean out or outputs"),
+    ],
+)
+def test_a_wrong_keyword_is_answered_with_the_nearest(call, told):
+    """Arguments of the function and options are looked through alike."""
+    with pytest.raises(ArgumentError, match=f"there is no option {told}".replace("?", r"\?")):
+        call()
+
+
 def test_what_may_stand_for_a_type_is_taken():
     """Numbers of numpy, any collection for a list, a list for a tuple, paths for texts."""
 
