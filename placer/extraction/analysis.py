@@ -56,7 +56,9 @@ def analyse_program(
     ragged = bindings.get("ragged")
     binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes, ragged=ragged)
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
-    unbound = [] if batch_size is None or binding.has_batch else _unbound_batch(program, batch_size)
+    unbound = list[Warning_]()
+    if batch_size is not None and not binding.has_batch:
+        unbound, bindings["batch_size"] = _unbound_batch(program, batch_size), None
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
     check_dtypes(program.graph_def.node, types)
     check_tensors((tensor for _, tensor in program.outputs), types)

@@ -10,6 +10,7 @@ from cost_models.gpu_convolutions import UNKNOWN_CAPABILITY, costs_on_gpus
 from cost_models.op_cost import OpCost, with_measured
 from placer.errors import UsageError
 from placer.extraction import Extraction
+from placer.extraction.analysis import UNBOUND_BATCH
 from placer.graph.buffer_sharing import find_variables
 from placer.graph.op_graph import OpGraph
 from placer.graph.passes.constant_folding import MOST_FOLDED_BYTES
@@ -153,7 +154,8 @@ def _measured_seconds(
 
 def _check_bindings(measured: MeasuredCosts, extraction: Extraction, source: str) -> None:
     """Raises ``UsageError`` if unknown dimensions were bound to other sizes."""
-    for key in ("batch_size", "shapes", "ragged"):
+    is_fixed = any(code == UNBOUND_BATCH for code, *_ in extraction.warnings)
+    for key in ("batch_size", "shapes", "ragged")[is_fixed:]:
         then, now = measured.bindings.get(key), extraction.bindings.get(key)
         if measured.bindings and _plain(then) != _plain(now):
             raise UsageError(

@@ -197,6 +197,7 @@ def test_a_batch_size_that_binds_nothing_is_a_warning():
         run = tf.function(lambda x: x + 1.0, input_signature=[spec])
         extraction = extract(run, batch_size=8, shapes=shapes)
         assert extraction.unknown == ()
+        assert (extraction.bindings["batch_size"] is None) == bool(extraction.warnings)
         return [code for code, *_ in extraction.warnings]
 
     assert codes([2, 3]) == codes([None, 3], x=(4, 3)) == ["unbound_batch"]

@@ -45,8 +45,6 @@ def model_line(plan: Plan) -> str:
 def model_parts(plan: Plan) -> list[str]:
     """Returns format, signature and batch, and how the plan divides the model."""
     signature, batch = plan.model.get("signature"), plan.bindings.get("batch_size")
-    if any(warning.code == "unbound_batch" for warning in plan.warnings):
-        batch = None
     return [
         kind_of_model(plan.model["format"], plan.model["path"]),
         *([f"signature {signature}"] if signature else []),
