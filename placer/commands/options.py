@@ -454,7 +454,13 @@ def device_options(arguments: argparse.Namespace) -> dict[str, str | None]:
 
 
 def search_options(arguments: argparse.Namespace) -> dict[str, object]:
-    """The options of :func:`add_search_options` as the pipeline names them."""
+    """The options of :func:`add_search_options` as the pipeline names them.
+
+    Raises ``UsageError`` for those of one solver beside another (``--fit`` and ``auto`` search on).
+    """
+    if arguments.solver != "cp-sat" and not (getattr(arguments, "fit", "") or "for" in arguments):
+        why = f"has no effect on {arguments.solver}: leave it out"
+        refuse(arguments, ("seed", "work_limit"), why)
     offload = {"offload": arguments.offload} if arguments.offload else {}
     return {
         **offload,

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from placer.errors import UsageError
 from placer.files import check_apart, check_writable, write_text
 
 if TYPE_CHECKING:
@@ -96,9 +97,12 @@ _READ = ("model", "plan", "before", "after", "costs", "problem")
 
 def keep_what_is_read(arguments: argparse.Namespace) -> None:
     """Raises ``UsageError`` if the output would replace what the command reads, ``--force`` or
-    not."""
+    not, and for ``--force`` without any output."""
     asked = vars(arguments)
-    for out in filter(None, (asked.get("output"), asked.get("record"))):
+    outputs = [*filter(None, (asked.get("output"), asked.get("record")))]
+    if "force" in asked.get("typed", ()) and not outputs:
+        raise UsageError("--force overwrites a file, and none is written: give -o, or leave it out")
+    for out in outputs:
         for name in _READ:
             found = asked.get(name)
             for source in found if isinstance(found, list) else [found]:

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from placer.application.devices.device_mapping import rehearsal_mapping, running_mapping
+from placer.application.devices.device_mapping import (
+    forbids_absence,
+    rehearsal_mapping,
+    running_mapping,
+)
 from placer.application.placing.dropped_variables import Dropped, write_checkpoint_without
 from placer.application.placing.dropped_variables import drop_unused as find_dropped
 from placer.application.placing.fallback import Move, foresee_moves, refuse_moves
@@ -41,6 +45,9 @@ from placer.plan.loading_facts import NOT_AS_PLANNED, OVERFILLED
 from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
+
+_LIVE = {"function": "function", "keras": "Keras model"}
+"""Words for the formats of programs that run in this process."""
 
 _HOLD_NONE = "--drop-unused is for SavedModels: other models hold no variables"
 
@@ -115,8 +122,20 @@ class _How(NamedTuple):
     missing: str
 
 
-def _require_unused(source: str, out: str | os.PathLike[str] | None, how: _How) -> None:
-    """Raises :class:`UsageError` for what has no effect where a function is placed."""
+def _require_effects(kind: str, out: str | os.PathLike[str] | None, how: _How) -> None:
+    """Raises :class:`UsageError` for what has no effect on a program of this ``kind``."""
+    if how.drop_unused and kind != "saved_model":
+        raise UsageError(_HOLD_NONE)
+    if how.force and out is None:
+        raise UsageError("--force overwrites a file, and no file is written: leave it out")
+    if kind not in _LIVE:
+        if forbids_absence(how.missing):
+            raise UsageError(
+                "missing='error' is for functions and Keras models, which run in this process: "
+                "leave it out, and give it to placer.load_placed where the placed model runs"
+            )
+        return
+    source = _LIVE[kind]
     if out is not None:
         raise UsageError(
             f"apply places a {source} in this process and writes no file: leave out "
@@ -136,10 +155,9 @@ def _apply(
     with of_plan(plan.model):
         whole = load_program(source, **choice_of(plan.model, **choice))
     program = rewritten_as_planned(divided_as_planned(whole, plan), plan)
+    _require_effects(program.source_format, out, how)
     _report_moves(foresee_moves(program, plan.placement), strict=how.strict)
     stand_in = rehearsal_mapping(plan.placement.values()).stand_in if how.rehearse else str
-    if how.drop_unused and program.source_format != "saved_model":
-        raise UsageError(_HOLD_NONE)
     if program.source_format == "saved_model":
         assert out is not None
         _require_whole_checkpoint(program)
@@ -157,9 +175,7 @@ def _apply(
         for message in [*(message for _, message, _ in warnings), *told]:
             _LOG.warning(message)
         return Path(out)
-    if program.source_format in ("function", "keras"):
-        words = {"function": "function", "keras": "Keras model"}
-        _require_unused(words[program.source_format], out, how)
+    if program.source_format in _LIVE:
         mapping = running_mapping(plan.placement.values(), how.missing)
         return place_function(source, program, plan, mapping=mapping, strict=how.strict)
     if out is not None and Path(out).suffix == META_SUFFIX:

@@ -126,6 +126,16 @@ def test_a_text_graph_is_written_for_pbtxt(program, placement, tmp_path):
     assert load_program(out).fingerprint == program.fingerprint
 
 
+def test_what_has_no_effect_on_a_file_or_a_graph_is_refused(program, placement, tmp_path):
+    """No device is asked for where a file is written, and no file is written of a GraphDef."""
+    source, plan = tmp_path / "graph.pb", plan_for(program, placement)
+    source.write_bytes(program.graph_def.SerializeToString())
+    with pytest.raises(UsageError, match="missing='error' is for functions and Keras models"):
+        apply(source, plan, tmp_path / "placed.pb", missing="error")
+    with pytest.raises(UsageError, match="and no file is written"):
+        apply(program.graph_def, plan, force=True)
+
+
 def test_a_placement_that_leaves_ops_out_is_refused(program, placement):
     """Unknown is never an empty device string."""
     with pytest.raises(UsageError, match="lacks 1 of the"):

@@ -195,7 +195,12 @@ def test_jit_compiled_functions_are_refused():
 
 @pytest.mark.parametrize(
     ("settings", "told"),
-    [({"out": "placed"}, "writes no file: leave out 'placed'"), ({"rehearse": True}, "for files")],
+    [
+        ({"out": "placed"}, "writes no file: leave out 'placed'"),
+        ({"rehearse": True}, "for files"),
+        ({"force": True}, "no file is written"),
+        ({"drop_unused": True}, "is for SavedModels"),
+    ],
 )
 def test_what_has_no_effect_on_a_function_is_refused(function, plan, settings, told):
     """A file of it would have been written, somebody thought."""
