@@ -56,9 +56,7 @@ def analyse_program(
     ragged = bindings.get("ragged")
     binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes, ragged=ragged)
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
-    unbound = list[Warning_]()
-    if batch_size is not None and not binding.has_batch:
-        unbound, bindings["batch_size"] = _unbound_batch(program, batch_size), None
+    unbound = [] if batch_size is None or binding.has_batch else _unbound_batch(program, batch_size)
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
     check_dtypes(program.graph_def.node, types)
     check_tensors((tensor for _, tensor in program.outputs), types)
@@ -76,7 +74,7 @@ def analyse_program(
     return Extraction(
         graph=graph,
         model=describe(program),
-        bindings=_recorded(bindings),
+        bindings=_recorded(bindings, has_batch=not unbound),
         inputs=program.inputs,
         outputs=program.outputs,
         left_over=program.left_over,
@@ -96,11 +94,11 @@ def analyse_program(
     )
 
 
-def _recorded(bindings: Bindings) -> Bindings:
-    """The bindings as an extraction keeps them."""
+def _recorded(bindings: Bindings, *, has_batch: bool) -> Bindings:
+    """The bindings as an extraction keeps them, without a batch size that binds nothing."""
     ragged = bindings.get("ragged") or {}
     return {
-        "batch_size": bindings.get("batch_size"),
+        "batch_size": bindings.get("batch_size") if has_batch else None,
         "shapes": {name: list(shape) for name, shape in (bindings.get("shapes") or {}).items()},
         "dims": dict(bindings.get("dims") or {}),
         **({"ragged": {name: list(sizes) for name, sizes in ragged.items()}} if ragged else {}),
