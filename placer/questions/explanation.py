@@ -23,7 +23,7 @@ from placer.prediction.metrics import Metrics
 from placer.prediction.orders.execution_orders import uses_accelerator
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.problem.constraints import Constraints, open_cpus
-from placer.questions.saved_plans import reopen
+from placer.questions.saved_plans import reopen_as_made
 
 CHOSEN = "chosen"
 SPILLED = "spilled"
@@ -131,7 +131,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     another model.
     """
     op = _known_op(plan, name)
-    workload = reopen(plan, source, **changes)
+    workload = reopen_as_made(plan, source, **changes)
     constraints = constraints_of(workload)
     groups = enumerate(constraints.groups)
     group = next((i for i, members in groups if op in members.ops), None)
@@ -184,7 +184,7 @@ def explain_plan(
             "placer.find_fixes(plan) what would"
         )
     require_range("transfer_count", transfer_count)
-    workload = reopen(plan, source, **changes)
+    workload = reopen_as_made(plan, source, **changes)
     constraints = constraints_of(workload)
     codes = {
         op: _reason(op, plan.placement[op], number, constraints)[0]

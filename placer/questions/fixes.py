@@ -17,7 +17,7 @@ from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import place_without_advice
 from placer.plan.plan import Plan
 from placer.plan.request import NEVER, Keywords, read_options, takes_options
-from placer.questions.saved_plans import reopen
+from placer.questions.saved_plans import reopen_as_made
 from placer.solving.process import clock
 from placer.strategies.requests import fewest_parts
 
@@ -34,7 +34,7 @@ def find_fixes(
     if plan.fits:
         return []
     deadline = clock.monotonic() + time_limit
-    workload = reopen(plan, source, **changes)
+    workload = reopen_as_made(plan, source, **changes)
     conflict = None
     if plan.proof:  # what the solver knows beyond what a plan keeps
         wanted = replace(workload.wanted, fit="", max_slowdown=None)

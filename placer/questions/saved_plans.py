@@ -61,6 +61,20 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
     return workload.with_graph(add_control_edges(workload.graph, plan.control_edges))
 
 
+def reopen_as_made(plan: Plan, source: Any = None, **changes: Any) -> Workload:
+    """As :func:`reopen`, under all that decided the placement: raises :class:`UsageError` for costs
+    and a device function that the plan does not keep and ``changes`` do not give."""
+    lost = {key for key, value in plan.request.items() if value == "given"} - changes.keys()
+    if "costs" in lost:
+        raise UsageError("the plan was made with costs that it does not keep: give them (--costs)")
+    if "device_function" in lost:
+        raise UsageError(
+            "the plan was made with a device function, which it does not keep: give it in Python, "
+            "as in placer.explain(plan, device_function=FUNCTION)"
+        )
+    return reopen(plan, source, **changes)
+
+
 def with_step(plan: Plan, source: Any = None, **changes: Any) -> Plan:
     """``plan`` with the step that its placement takes.
 

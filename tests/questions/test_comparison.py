@@ -17,6 +17,7 @@ import placer.questions.comparison
 from placer.errors import UsageError
 from placer.pipeline.pipeline import place
 from placer.questions.comparison import EXPERT, OURS, ComparedPlacement, Comparison, compare
+from placer.questions.explanation import explain
 from placer.rendering.json_text import to_json
 from placer.rendering.text.comparison_text import comparison_blocks, comparison_csv
 from placer.rendering.text.formats import render
@@ -147,6 +148,17 @@ def test_a_device_function_can_be_kept_by_the_solver(network):
     assert set(asked.values()) == {"GPU:1"}
     assert len(set(plan.placement.values())) > 1
     assert plan.request["device_function"] == "given"
+    with pytest.raises(UsageError, match="made with a device function, which it does not keep"):
+        explain(plan, next(iter(asked)), network)
+
+
+def test_a_plan_of_measured_costs_is_explained_with_them(network):
+    """The plan keeps no costs; without them every difference would be of other times."""
+    measured = {next(iter(place(network, **CAPS).placement)): 0.5}
+    plan = place(network, **CAPS, costs=measured)
+    with pytest.raises(UsageError, match="costs that it does not keep: give them .costs.$"):
+        explain(plan, None, network)
+    assert explain(plan, None, network, costs=measured).plan == plan
 
 
 def test_the_row_of_the_solver_names_another_one(network):
