@@ -29,7 +29,7 @@ def find_fixes(
     less, the smallest caps, larger devices, the largest batch.  Nothing, if it fits.
 
     Searches until ``time_limit`` seconds are over, and gives what was found by then.  Errors as
-    for :func:`placer.questions.saved_plans.reopen`.
+    for :func:`placer.questions.saved_plans.reopen_as_made`.
     """
     if plan.fits:
         return []
