@@ -29,7 +29,7 @@ NAMES = (
 )  # fmt: skip
 SHARES = (1.2, 0.8, 0.6, 0.45, 0.3, 0.2)
 HEADERS = (
-    "graph", "cap", "exit", "status", "MiB sent", "bound", "spilled of allowed, MiB", "s", "how",
+    "graph", "cap", "exit", "status", "cost, MiB", "bound", "sent", "on the host", "s",
 )  # fmt: skip
 _MIB = 1 << 20
 
@@ -67,24 +67,24 @@ def place_all(graph: Path, limit: float) -> Iterator[tuple[str, ...]]:
             "auto", "--time-limit", str(limit), "-o", str(plan), "--force", "-q",
         )  # fmt: skip
         seconds = time.monotonic() - began
-        yield (graph.stem, f"{share:.0%}", str(done.returncode), *_facts(plan), f"{seconds:.0f}",
-               _how(plan))  # fmt: skip
+        facts = _facts(plan) if done.returncode == 0 else ("", "", "", "", "")
+        yield (graph.stem, f"{share:.0%}", str(done.returncode), *facts, f"{seconds:.0f}")
 
 
 def _facts(path: Path) -> tuple[str, ...]:
-    """Status, value, bound and spilled bytes of a plan."""
-    solver: dict[str, Any] = json.loads(path.read_text())["solver"]
-    bound = "none" if solver["lower_bound"] is None else f"{solver['lower_bound'] / _MIB:.2f}"
-    value = "" if solver["value"] is None else f"{solver['value'] / _MIB:.2f}"
-    sizes = (solver["spill_footprint_bytes"], solver["spill_allowance_bytes"])
-    spilled = " of ".join("" if size is None else f"{size / _MIB:.2f}" for size in sizes)
-    return solver["status"], value, bound, spilled
-
-
-def _how(path: Path) -> str:
-    """What the warnings say about spilling."""
-    codes = [row["code"] for row in json.loads(path.read_text())["warnings"]]
-    return ", ".join(code for code in codes if code.startswith("spill_"))
+    """Status, cost, bound, and in MiB what a step sends and what is offloaded to the host."""
+    plan: dict[str, Any] = json.loads(path.read_text())
+    solver = plan["solver"]
+    sizes = (
+        solver["value"],
+        solver["lower_bound"],
+        plan["metrics"]["sent_bytes"],
+        sum(device["spilled_bytes"] for device in plan["devices"]),
+    )
+    return (
+        solver["status"],
+        *("none" if size is None else f"{size / _MIB:.2f}" for size in sizes),
+    )
 
 
 def _placer(*arguments: str) -> subprocess.CompletedProcess[str]:

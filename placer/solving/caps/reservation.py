@@ -17,6 +17,7 @@ def tighten(
     peaks: Mapping[int, DevicePeak],
     *,
     cautious: bool = False,
+    times: Mapping[int, int],
 ) -> PlacementProblem:
     """The problem with the moments of ``peaks`` as rows and with what else they held reserved.
 
@@ -27,9 +28,10 @@ def tighten(
     for device, peak in peaks.items():
         seen = _load_bytes(problem, device_of, device, peak.moment)
         unseen = peak.peak_bytes - seen
+        overrun = peak.peak_bytes - problem.capacity_bytes[device]
         if cautious:
-            overrun = peak.peak_bytes - problem.capacity_bytes[device]
             unseen = min(unseen, problem.transient_bytes[device] + overrun)
+        unseen += (times[device] - 1) * overrun
         if unseen > problem.transient_bytes[device]:
             problem = _tie_down(problem, device_of, device)
             problem = _reserve(problem, device, min(unseen, problem.capacity_bytes[device]))

@@ -8,13 +8,15 @@ some are reserved beyond the given ones, nothing is claimed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps.record import Record
 from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
 from placer.solving.caps.schedule import SCHEDULE
+from placer.solving.objectives.refining import value_of
 from placer.solving.process.child_search import start_searcher_ahead
 from placer.solving.process.deadline import Deadline
 from placer.solving.solution import Solution, Status
@@ -41,6 +43,7 @@ class Rows:
         self.last: tuple[int, ...] | None = None
         self.loosened = 0
         self.is_missed = False
+        self.missed: dict[int, int] = {}
 
     @property
     def is_exact(self) -> bool:
@@ -63,7 +66,7 @@ class Rows:
             hint=known[0] if known else None,
             solver=self.solver,
         )
-        if not self.is_exact:
+        if not self.is_exact or self.given.spill != found.request.problem.spill:
             return solution
         if solution.status is Status.INFEASIBLE:
             found.infeasible = solution
@@ -76,33 +79,49 @@ class Rows:
         the prediction saw there; where there was none, reserves less.  Returns why no search
         follows, if none does."""
         if searched.device_of is None:
-            return self._loosen(found)
+            return self._loosen()
         overruns = found.request.predict.overruns(searched.device_of)
         self.is_missed = bool(overruns)
-        if searched.device_of == self.last:
+        if overruns and not self.is_exact and self._cost(searched) >= found.value:
+            return self._loosen()
+        is_new = searched.device_of != self.last
+        if not (is_new or (overruns and self.reserves and self.is_exact)):
             return "the same placement again"
         self.last = searched.device_of
-        if not self.reserves:
+        if self.reserves:
+            self.reserve(searched.device_of, overruns)
+        else:
             self.tightened = with_moments(self.tightened, overruns.values())
-            return ""
+        return ""
+
+    def reserve(self, device_of: Sequence[int], overruns: Mapping[int, DevicePeak]) -> None:
+        """Reserves what the prediction of a placement saw beyond the rows; on a device that stays
+        above its cap, twice as much as the last time."""
+        self.missed = {device: self.missed.get(device, 0) + 1 for device in overruns}
         self.tightened = tighten(
-            self.tightened, searched.device_of, overruns, cautious=self.loosened > 0
+            self.tightened,
+            device_of,
+            overruns,
+            cautious=self.loosened > 0,
+            times={device: 2 ** (often - 1) for device, often in self.missed.items()},
         )
         if overruns and self.fits_first:
             self.tightened = spread(self.tightened, self.given)
-        return ""
+
+    def _cost(self, searched: Solution) -> float:
+        assert searched.device_of is not None
+        return value_of(self.given, searched.device_of)
 
     def share_rows(self, other: Rows) -> None:
         """Takes the moments that other searches have learned."""
         self.tightened = with_rows(self.tightened, other.tightened.live_bytes)
 
-    def _loosen(self, found: Record) -> str:
-        """No placement: half of what was reserved is left, in the end nothing."""
+    def _loosen(self) -> str:
+        """Leaves half of what was reserved, in the end nothing, where no cheaper placement fits."""
         if self.is_exact:
             return "nothing fits by the rows"
         self.loosened += 1
-        is_enough = found.best is not None and found.request.asks_least_cost
-        if is_enough or self.loosened > SCHEDULE.most_loosened:
+        if self.loosened > SCHEDULE.most_loosened:
             return "nothing better within the reserves"
         share = 0.5 if self.loosened % SCHEDULE.loosened_fully else 0.0
         self.tightened = loosen(self.tightened, self.given, share=share)

@@ -20,6 +20,7 @@ class StageSchedule:
     fit_share: float = 0.5  # for anything that fits, before another objective
     rows_share: float = 0.4  # for a first search by rows, whose bound is proven
     rows_share_before_orders: float = 0.25  # where a search along the orders comes next
+    reserving_share: float = 0.5  # for searches by rows that reserve what the first one missed
     rows_share_of_others: float = 0.6  # of these shares, for another objective
     orders_share: float = 0.75  # for searches along the orders
     orders_share_of_few: float = 0.45  # the same where rows found what fits and may prove it

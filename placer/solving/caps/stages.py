@@ -187,7 +187,28 @@ def _rows(search: StagedRun, deadline: Deadline) -> Reasons:
             part = deadline.part(share, _least_rows_seconds(request))
             ended = search.pursue(rows, part, 1)
             share = SCHEDULE.next_share
+    if request.searches_orders and request.asks_least_cost and rows.is_missed:
+        ended = _reserving(search, deadline.part(SCHEDULE.reserving_share))
     return "the best placement within the limits, and a bound", ended
+
+
+def _reserving(search: StagedRun, deadline: Deadline) -> str:
+    """Searches by rows that reserve what the first one missed, with the host closed if that did
+    not need it: else they would rather go there than keep a little more room on an accelerator."""
+    rows, request, given = search.rows, search.request, search.request.problem
+    assert rows.last is not None
+    is_offloaded = any(
+        device == given.host and given.host not in allowed
+        for device, allowed in zip(rows.last, given.allowed, strict=True)
+    )
+    closed = Rows(given if is_offloaded else replace(given, spill="never"), request.solver)
+    closed.share_rows(rows)
+    closed.is_missed = True
+    closed.reserve(rows.last, request.predict.overruns(rows.last))
+    most = SCHEDULE.counted_searches // 2 if deadline.is_counted else None
+    ended = search.pursue(closed, deadline, most)
+    rows.share_rows(closed)
+    return ended
 
 
 def _rows_share(request: PeakRequest) -> float:

@@ -299,6 +299,48 @@ def test_what_the_second_round_comes_to_may_be_above_a_cap(
     assert searched[:1] == ([[fast, frugal]] if is_searched else [])
 
 
+@pytest.mark.usefixtures("perfect_child")
+def test_what_needs_no_host_is_searched_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """op0 holds 8 of a GPU's 10 bytes, and 3 more that no row knows where a weight of 2 is beside
+    it.  With 3 bytes reserved on each GPU it would only fit on the host, which costs 100; with less
+    it is alone on a GPU, and the weights are on the other."""
+    problem = replace(
+        problem_of(
+            resident=[8, 2, 2, 2],
+            tensors=[(0, [1], 1), (0, [2], 2), (0, [3], 4)],
+            capacity=[10, 10, 100],
+            allowed=[[0, 1]] * 4,
+            spillable=[True] * 4,
+            spill="auto",
+        ),
+        slower_bytes=((0, 0, 100),) * 4,
+    )
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        held = [
+            sum(
+                size
+                for size, place in zip(problem.resident_bytes, device_of, strict=True)
+                if place == device
+            )
+            for device in range(3)
+        ]
+        if device_of[0] < 2 and held[device_of[0]] > 8:
+            held[device_of[0]] += 3
+        return [DevicePeak(peak_bytes=size, moment={}) for size in held]
+
+    monkeypatch.setattr(orders, "search_in_child", lambda *_: nothing_found())
+    monkeypatch.setattr(stages, "repair", lambda _, units, *__: list(units))
+    solution = solve_under_peaks(
+        problem,
+        find_peaks,
+        QUICK,
+        find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1),
+    )
+    assert solution.value == 7
+    assert solution.device_of in ((0, 1, 1, 1), (1, 0, 0, 0))
+
+
 def test_what_is_reserved_on_one_device_is_half_reserved_on_its_likes() -> None:
     """Of three devices of 16 bytes one has 8 reserved: it keeps a quarter of its capacity, the
     others get half of that at least; one of 5 bytes and the host keep what they had."""
