@@ -63,17 +63,18 @@ def predict(
         ahead = steps.running_ahead(step, cluster, known)
     requests = requests_along(step, orders) if with_needs and uses_accelerator(names) else []
     peaks = [*map(peaks_in, requests)] or peaks_along(step, orders)
+    ranges = ranges_of_peaks(step, peaks)
     needs = {}
     if with_needs:
         at_once = peaks_at_once(step, steps.threaded_steps if steps else ())
         along = needs_along(step, requests, [*peaks, *at_once])
         needs = with_orders_ahead(step, along, ahead, requests)
     if with_parts:
-        needs = parts_of_needs(step, needs, requests, cluster.caps)
+        needs = parts_of_needs(step, needs, ranges, requests, cluster.caps)
     return Metrics(
         transfers=largest_first(transfers),
         timelines=step.timelines(typical_order(orders, peaks)),
-        peaks=ranges_of_peaks(step, peaks),
+        peaks=ranges,
         schedule=predict_schedule(graph, costs, routes, transfers, cluster),
         needs=needs,
         collective_bytes=ring_bytes(graph, costs),

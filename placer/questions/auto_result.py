@@ -100,7 +100,9 @@ class AutoResult(Drawn):
         """
         if name not in self.plans:
             built = f"built were {', '.join(self.plans)}" if self.plans else "a file keeps one"
-            raise UsageError(f"there is no plan for {name!r}: {built}; margin=0 builds all")
+            raise UsageError(
+                f"there is no plan for {name!r}: {built}; margin=0 builds all that may be faster"
+            )
         return replace(self, chosen=name, gain=None, plan=self.plans[name])
 
     @property

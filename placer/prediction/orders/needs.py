@@ -165,25 +165,33 @@ def _range_of_needs(
 def parts_of_needs(
     step: StepMemory,
     needs: Mapping[str, MemoryNeed],
+    peaks: Mapping[str, PeakRange],
     requests: Sequence[Mapping[str, Allocations]],
     caps: Mapping[str, int],
 ) -> dict[str, MemoryNeed]:
-    """The ``needs`` with what loading, the first step and later steps need on each GPU."""
+    """The ``needs`` with what loading, the first step and later steps need on each GPU; the largest
+    of these is no less than the highest of the ``peaks``."""
     found = dict(needs)
     for name, need in needs.items():
         if not is_cpu(name):
             cap = caps.get(name, need.need.high_bytes)
-            parts = _need_parts(step, name, need, [along[name] for along in requests], cap)
+            asked = [along[name] for along in requests]
+            parts = _need_parts(step, name, need, peaks[name].high_bytes, asked, cap)
             found[name] = replace(need, parts=parts)
     return found
 
 
 def _need_parts(
-    step: StepMemory, name: str, need: MemoryNeed, asked: Sequence[Allocations], cap: int
+    step: StepMemory,
+    name: str,
+    need: MemoryNeed,
+    peak_bytes: int,
+    asked: Sequence[Allocations],
+    cap: int,
 ) -> NeedParts:
     """Later steps are followed along the orders that need most in the whole."""
     resident_bytes = _resident_bytes(step, name)
-    high, near = need.need.high_bytes, need.need.expected_bytes
+    high, near = max(need.need.high_bytes, peak_bytes), need.need.expected_bytes
     unfollowed = _unfollowed(step, asked[0])
     worst = sorted(range(len(asked)), key=lambda index: -need.along[index][0])[:_WORST_ORDERS]
     built, tuned = any(chunk < 0 for chunk in asked[0].kept), any(a.later for a in asked)
@@ -198,7 +206,7 @@ def _need_parts(
     op = step.layout.names[asker] if asker >= 0 else ""
     loading = min(find_need(asked[0].loading(), growth=False).need_bytes, high)
     first = first if tuned else later
-    if max(loading, first, later) < high:  # by how the memory is divided when all is loaded
+    if max(loading, first, later) < high:  # a peak, or how memory is divided when all is loaded
         first, later = high, later if tuned else high
     limit = resident_bytes + int((cap - resident_bytes) / (1 + unfollowed[0]))
     return NeedParts(
@@ -206,7 +214,7 @@ def _need_parts(
         first_step_bytes=first,
         later_steps_bytes=later,
         peak_op=step.owner.get(op, op),
-        serves_split=high > cap
+        serves_split=peak_bytes <= cap < high
         and all(serves(a, limit, growth=False, splits_all=True) for a in asked),
     )
 

@@ -7,7 +7,13 @@ from graphs_by_hand import draw, draw_costs
 
 from placer.prediction.memory.allocations import peaks_in
 from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.orders.needs import needs_along, requests_along, with_orders_ahead
+from placer.prediction.metrics import PeakRange
+from placer.prediction.orders.needs import (
+    needs_along,
+    parts_of_needs,
+    requests_along,
+    with_orders_ahead,
+)
 
 
 def _needs(step, *orders):
@@ -131,3 +137,18 @@ def test_every_step_may_take_another_order():
     found = with_orders_ahead(step, needs, [], requests)
     assert 24 << 20 < found["GPU:0"].need.high_bytes < 25 << 20
     assert with_orders_ahead(step, needs, []) == needs
+
+
+def test_no_peak_of_a_step_is_above_all_parts_of_its_need():
+    """A step whose peak is 64 MiB, and whose allocator needs 5 along the orders that are followed:
+    no split of chunks makes 64 MiB fit."""
+    graph = draw("x -> a", "x, a -> b", bytes={"x": 3 << 20, "a": 2 << 20, "b": 4})
+    placement = dict.fromkeys(graph.ops, "GPU:0")
+    step = StepMemory(graph, draw_costs(graph), placement, ("GPU:0",))
+    requests = requests_along(step, [tuple(graph.ops)])
+    needs = needs_along(step, requests, [*map(peaks_in, requests)])
+    peak = PeakRange(low_bytes=5 << 20, expected_bytes=5 << 20, high_bytes=64 << 20)
+    found = parts_of_needs(step, needs, {"GPU:0": peak}, requests, {"GPU:0": 8 << 20})
+    parts = found["GPU:0"].parts
+    assert (parts.first_step_bytes, parts.later_steps_bytes) == (64 << 20, 64 << 20)
+    assert not parts.serves_split
