@@ -159,10 +159,7 @@ def _memory_facts(workload: Workload, metrics: Metrics) -> MemoryFacts:
         sum(own[handle] for handle in found) for found in (roles.optimizer_state, roles.metrics)
     )
     widest, widest_bytes = widest_op(graph, costs)
-    aside = sum(held.values()) + extraction.stored.idle_bytes  # tables say nothing of a device
-    timeline = max(
-        metrics.timelines.values(), key=lambda t: t.peak_bytes - aside * is_cpu(t.device)
-    )
+    timeline = metrics.timelines[_one_device(workload, metrics)]
     peak = metrics.peaks[timeline.device]
     folded = sum(
         buffer.bytes
@@ -189,6 +186,13 @@ def _memory_facts(workload: Workload, metrics: Metrics) -> MemoryFacts:
         usable_bytes=workload.cluster.device(timeline.device).usable_bytes,
         **_need_facts(metrics.needs.get(timeline.device)),
     )
+
+
+def _one_device(workload: Workload, metrics: Metrics) -> str:
+    """The first accelerator, on which everything is that can be; the host if that is nothing."""
+    names = [device.name for device in workload.cluster.devices if device.type != "CPU"]
+    found = (name for name in names[:1] if metrics.timelines[name].peak_bytes)
+    return next(found, workload.cluster.host.name)
 
 
 def _keeps(cost: OpCost | None) -> bool:

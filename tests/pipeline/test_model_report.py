@@ -113,7 +113,7 @@ def test_a_variable_of_unknown_shape_is_counted_apart():
     assert (model.variable_count, model.unsized_variable_count, model.parameter_count) == (1, 1, 0)
 
 
-def test_memory_is_that_of_the_device_with_the_highest_peak():
+def test_memory_is_that_of_the_accelerator_though_the_host_peaks_higher():
     """The peak is split by kind, its largest buffers come first, and constants are not weights."""
     graph = _chain()
     live = [
@@ -122,7 +122,7 @@ def test_memory_is_that_of_the_device_with_the_highest_peak():
         LiveBuffer(op="x", bytes=10, kind="activation"),
     ]
     costs = draw_costs(graph, persistent_bytes={"w": 60, "x": 8})
-    metrics = _metrics(graph, {}, [_timeline("CPU:0", 10), _timeline("GPU:0", 140, live)])
+    metrics = _metrics(graph, {}, [_timeline("CPU:0", 300), _timeline("GPU:0", 140, live)])
     memory = analyse(_extraction(graph), costs, metrics).memory
     assert (memory.peak_bytes, memory.peak_op) == (140, "b")
     assert (memory.weight_bytes, memory.constant_bytes) == (60, 8)
@@ -130,6 +130,14 @@ def test_memory_is_that_of_the_device_with_the_highest_peak():
     assert memory.bytes_at_peak == {"activation": 80, "weights": 60}
     assert memory.scopes_at_peak == {"": 70, "deep": 70}
     assert [buffer.op for buffer in memory.largest_at_peak] == ["deep/one/a", "w", "x"]
+
+
+def test_memory_is_that_of_the_host_if_nothing_is_on_the_accelerator():
+    """Such as the lookup of texts in a table."""
+    graph = _chain()
+    metrics = _metrics(graph, {}, [_timeline("CPU:0", 300), _timeline("GPU:0", 0)])
+    memory = analyse(_extraction(graph), draw_costs(graph), metrics).memory
+    assert (memory.peak_bytes, memory.validated) == (300, True)
 
 
 def test_a_folded_constant_is_resident():

@@ -318,3 +318,23 @@ def test_what_is_loaded_and_not_used_counts_alike(tmp_path):
     plan = placer.place(path, "1xGPU:8MiB", **options)
     assert (one.plan.placement, one.plan.need_bytes) == (plan.placement, plan.need_bytes)
     assert plan.need_bytes["GPU:0"] < required
+
+
+@pytest.mark.slow
+def test_one_device_requires_in_a_report_what_its_row_says():
+    """Though the host, which holds what is fetched, peaks higher."""
+    import tensorflow as tf
+
+    weight = tf.Variable(tf.zeros([256, 256]))
+
+    @tf.function(input_signature=[tf.TensorSpec([1024, 256], name="x")])
+    def shuffled(x):
+        y = x @ weight
+        return [tf.random.shuffle(y, seed) for seed in range(4)]  # kernels on the host only
+
+    shuffled.kept = weight
+    found = placer.report(shuffled, "1xGPU:1GiB", pin_types={"MatMul": "GPU:0"}, **QUICK)
+    accelerator, host = found.plan.devices
+    assert accelerator.required_bytes < host.required_bytes
+    assert found.memory.required_bytes == accelerator.required_bytes
+    assert found.memory.high_bytes == accelerator.peak_memory_bytes
