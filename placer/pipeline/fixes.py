@@ -279,7 +279,10 @@ class _Trials:
         """The caps ``least`` times a factor as near to one as was found to be enough."""
         factor, low = 1.0, 0.0
         best = self.place(self._with_caps(least, factor))
-        if best is None:
+        if best is not None and self.wanted.fit:  # ``least`` is proven for the step as it is
+            usable = {device.name: device.usable_bytes for device in self.cluster.devices}
+            low = max(1 / _AMPLE, *(usable[name] / max(size, 1) for name, size in least.items()))
+        elif best is None:
             factor, low = _AMPLE, 1.0
             best = self.place(self._with_caps(least, factor))
             if best is None:

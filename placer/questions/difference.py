@@ -27,7 +27,6 @@ _COMPARED = (
     "batch_size",
     "devices",
     "max_memory",
-    "reserve",
     "time_limit",
     "work_limit",
 )

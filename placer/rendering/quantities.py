@@ -120,8 +120,9 @@ def printable(text: str, *, keep: str = "") -> str:
     )
 
 
-def card_lines(devices: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns a line for each model of card in a plan: TensorFlow hands out less than there is."""
+def limit_lines(devices: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns a line for each model of card in a plan, of which TensorFlow hands out less than
+    there is, and for each reserve."""
     cards = {device["model"]: device for device in devices if device["card_usable_bytes"]}
     return [
         f"{model}: {format_bytes(card['card_bytes'])} in all, of which the CUDA context takes "
@@ -129,4 +130,23 @@ def card_lines(devices: Iterable[Mapping[str, Any]]) -> list[str]:
         f"{format_bytes(card['card_kept_back_bytes'])}; "
         f"{format_bytes(card['card_usable_bytes'])} usable."
         for model, card in cards.items()
+    ] + reserve_lines(
+        (device["name"], device["memory_limit_bytes"], device["usable_bytes"]) for device in devices
+    )
+
+
+def reserve_lines(limits: Iterable[tuple[str, int, int]]) -> list[str]:
+    """Returns a line for each reserve, of devices as (name, limit, usable bytes).
+
+    >>> reserve_lines([("GPU:0", 4096, 3072), ("GPU:1", 4096, 3072), ("CPU:0", 4096, 4096)])
+    ['GPU:0, GPU:1: 4.00 KiB less the reserve of 1.00 KiB.']
+    """
+    names: dict[tuple[int, int], list[str]] = {}
+    for name, limit, usable in limits:
+        if usable < limit:
+            names.setdefault((limit, usable), []).append(name)
+    return [
+        f"{', '.join(found)}: {format_bytes(limit)} less the reserve of "
+        f"{format_bytes(limit - usable)}."
+        for (limit, usable), found in names.items()
     ]

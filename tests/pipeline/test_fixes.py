@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ def find(
     fits: Callable[[str | Path, Options], bool],
     devices: str = GPUS,
     conflict: Conflict | None = None,
+    notes: bool = False,
     **options: object,
 ) -> dict[str, str]:
     """Change by kind, where placements exist as ``fits`` says."""
@@ -30,7 +32,7 @@ def find(
         return small_plan() if fits(devices, wanted) else infeasible_plan()
 
     fixes = placed_fixes(attempt, devices, Options(**options), conflict, clock.monotonic() + 60.0)
-    return {fix.kind: fix.change for fix in fixes}
+    return {fix.kind: f"{fix.change} ({fix.note})" if notes else fix.change for fix in fixes}
 
 
 def test_caps_are_asked_for_so_that_the_reserve_is_left() -> None:
@@ -50,6 +52,24 @@ def test_caps_are_asked_for_so_that_the_reserve_is_left() -> None:
     )
     caps = found["caps"].removeprefix("--max-memory ")
     assert least <= usable(Options(max_memory=caps, reserve=reserve)) <= LEAST_STEP * least
+
+
+def test_a_rewritten_step_may_fit_less_than_is_proven_for_the_step_as_it_is() -> None:
+    """Without ``fit`` 135 KiB are proven; with it 125 of the 100 to 135 do, and no more is said."""
+
+    def usable(wanted: Options) -> float:
+        return parse_cluster(GPUS, wanted.max_memory).devices[0].usable_bytes / 1024
+
+    def fits(_: str | Path, wanted: Options) -> bool:
+        return usable(wanted) >= 125
+
+    known = Conflict(fixes=(Fix(kind="caps", change="", caps={"GPU:0": 135 << 10}),))
+    asked = {"conflict": known, "notes": True, "max_memory": "GPU:0=100KiB"}
+    change = find(fits, **asked, fit="auto")["caps"]
+    caps, tried = re.match(r"--max-memory (\S+) .*; (\d+) KiB was tried in vain", change).groups()
+    assert 125 <= usable(Options(max_memory=caps)) <= LEAST_STEP * 125
+    assert 125 / LEAST_STEP <= int(tried) <= 125
+    assert "; no less can fit" in find(fits, **asked)["caps"]
 
 
 def test_requests_are_dropped_one_by_one_then_all_of_them() -> None:

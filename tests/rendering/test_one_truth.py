@@ -12,10 +12,12 @@ from typing import Any
 import networkx
 import pytest
 from split_tables import export_recommender
+from verifications_by_hand import small_verification
 
 import placer
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
 from cost_models.devices import Link
+from placer.application.verifying.verification_result import DeviceMemory, MemoryRehearsal
 from placer.commands.gates import Gates, check_plan
 from placer.front_words import in_front_words
 from placer.pipeline.preparation import on_accelerators, prepare
@@ -338,3 +340,33 @@ def test_one_device_requires_in_a_report_what_its_row_says():
     assert accelerator.required_bytes < host.required_bytes
     assert found.memory.required_bytes == accelerator.required_bytes
     assert found.memory.high_bytes == accelerator.peak_memory_bytes
+
+
+@pytest.mark.slow
+def test_a_reserve_is_off_the_limit_wherever_it_stands(programs):
+    """In the text and page of a plan and a verification; each and a difference name the reserve."""
+    options = {**QUICK, "batch_size": 64, "devices": "1xGPU:8MiB"}
+    whole = placer.place(programs["infer"], **options)
+    plan = placer.place(programs["infer"], **options, reserve="2MiB+25%")
+    (row, _), told = plan.devices, "8.00 MiB less the reserve of 4.00 MiB."
+    share = share_of_cap(row.required_bytes, 4 * 2**20)
+    memory = DeviceMemory(
+        device=row.name,
+        cap_bytes=row.usable_bytes,
+        limit_bytes=row.memory_limit_bytes,
+        predicted_bytes=row.peak_memory_bytes,
+        need_bytes=row.need_bytes,
+        held_bytes=2**20,
+        peak_bytes=6 * 2**20,
+    )
+    ran = small_verification(memory=MemoryRehearsal(devices=(memory,), steps=10))
+    texts = [render_result(found, "text", width=200) for found in (plan, ran)]
+    for text in texts:
+        line = next(line for line in text.splitlines() if line.startswith("GPU:0  "))
+        assert {format_bytes(row.required_bytes), "4.00 MiB", share} <= set(re.split(r"  +", line))
+        assert text.count(told) == 1
+    assert "more may be in use than is required" in texts[1]
+    assert render_result(plan, "html", width=80).count(told) == 1
+    asked = {what: (before, after) for what, before, after in diff_plans(whole, plan).asked}
+    assert asked["reserve"] == ("default", "2MiB+25%")
+    assert asked["limits"] == ("1x GPU of 8.00 MiB", "1x GPU of 4.00 MiB")

@@ -232,7 +232,7 @@ def _rehearse(request: RunRequest, plan: Plan, how: str) -> MemoryRehearsal:
         devices=tuple(
             DeviceMemory(
                 device=row.name,
-                cap_bytes=row.memory_limit_bytes,
+                cap_bytes=row.usable_bytes,
                 limit_bytes=row.memory_limit_bytes,
                 predicted_bytes=row.peak_memory_bytes,
                 need_bytes=row.need_bytes,

@@ -11,6 +11,7 @@ from placer.application.placing.fallback import HARMLESS, Move
 from placer.errors import VerificationError, some
 from placer.plan.results import Summarised
 from placer.plan.rows import GateVerdict
+from placer.problem.device_peaks import required_bytes
 
 SCHEMA = "placer.verification/1"
 
@@ -95,9 +96,9 @@ class OutputRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMemory:
-    """One GPU in bytes: the plan's cap, the limit that its allocator had (the same), the peak and
-    the need that the plan predicts, what was in use after the last step, and at most from loading
-    on."""
+    """One GPU in bytes: the plan's cap, the limit that its allocator had (the cap and the reserve),
+    the peak and the need that the plan predicts, what was in use after the last step, and at most
+    from loading on."""
 
     device: str
     cap_bytes: int
@@ -106,6 +107,13 @@ class DeviceMemory:
     need_bytes: int | None
     held_bytes: int
     peak_bytes: int
+
+    @property
+    def required_bytes(self) -> int | None:
+        """The memory that it requires, as the plan has it."""
+        if self.predicted_bytes is None:
+            return None
+        return required_bytes(self.predicted_bytes, self.need_bytes, self.cap_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

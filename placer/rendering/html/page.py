@@ -120,7 +120,7 @@ def _render(
     )
     environment.filters.update(
         amount_of_bytes=format_bytes,
-        card_lines=quantities.card_lines,
+        limit_lines=quantities.limit_lines,
         conflict=Conflict.from_json,
         conflict_sentences=conflict_text.conflict_sentences,
         fix_line=conflict_text.fix_line,

@@ -13,12 +13,12 @@ from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.plan.rows import GateVerdict, PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.rendering.quantities import (
-    card_lines,
     format_cap,
     format_count,
     format_seconds,
     format_share,
     known,
+    limit_lines,
     share_of_cap,
 )
 from placer.rendering.text.answers import idle_note, model_line, plan_answer, status_words
@@ -75,7 +75,7 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
     blocks: list[RenderableType] = [_quality(plan), _devices(plan, width)]
     blocks += [
-        Text(line, style="dim") for line in card_lines(row.to_json() for row in plan.devices)
+        Text(line, style="dim") for line in limit_lines([row.to_json() for row in plan.devices])
     ]
     if plan.gate:
         blocks.append(gate_block(plan.gate))

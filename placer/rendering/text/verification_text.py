@@ -16,9 +16,21 @@ from placer.application.verifying.verification_result import (
     Verification,
 )
 from placer.graph.rewriting import RECOMPUTED, SWAPPED
-from placer.rendering.quantities import format_cap, format_count, known, share_of_cap, shorten
+from placer.rendering.quantities import (
+    format_cap,
+    format_count,
+    known,
+    reserve_lines,
+    share_of_cap,
+    shorten,
+)
 from placer.rendering.text.layout import ROWS, Facts, Rows, Title, answer_line, to_text
 from placer.rendering.text.plan_text import gate_block
+
+_MORE_IN_USE = (
+    "Where the limit leaves room, more may be in use than is required: TensorFlow's allocator "
+    "hands out whole chunks of up to twice the request."
+)
 
 
 def render_verification(
@@ -171,7 +183,7 @@ def _result(found: Verification) -> Text:
 
 
 def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
-    """Returns a row per GPU: the memory it took, its limit being the allocator's hard limit."""
+    """Returns a row per GPU: the memory it took, beside what the plan requires and its limit."""
     failed = found.out_of_memory
     headers = ("Memory", "Held>", "In use, most>", "Required>", "Limit>", "Used>", "Answer")
     cells = [
@@ -179,15 +191,18 @@ def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
             row.device,
             format_bytes(row.held_bytes),
             format_bytes(row.peak_bytes),
-            known(row.need_bytes, format_bytes),
-            format_cap(row.limit_bytes),
-            share_of_cap(row.need_bytes, row.limit_bytes),
+            known(row.required_bytes, format_bytes),
+            format_cap(row.cap_bytes),
+            share_of_cap(row.required_bytes, row.cap_bytes),
             ("stopped" if row.device != failed.device else "OUT OF MEMORY") if failed else "runs",
         )
         for row in found.devices
     ]
     ran = f"Ran on simulated GPUs, {format_count(found.steps, 'step')}: {PROGRAMS[found.program]}."
-    return Group(Rows(headers, cells, width=width), Text(ran))
+    notes = reserve_lines((row.device, row.limit_bytes, row.cap_bytes) for row in found.devices)
+    if any(row.peak_bytes > (row.required_bytes or 0) for row in found.devices):
+        notes.append(_MORE_IN_USE)
+    return Group(Rows(headers, cells, width=width), Text("\n".join((ran, *notes))))
 
 
 def _op_table(rows: Sequence[OpRow], width: int) -> RenderableType:
