@@ -30,15 +30,14 @@ from placer.application.placing.saved_model import (
     write_placed_saved_model,
     write_saved_model,
 )
-from placer.errors import SHOWN, ModelError, UsageError
+from placer.errors import SHOWN, UsageError
 from placer.extraction.division.dividing import divided_as_planned
 from placer.extraction.extraction import choice_of, of_plan, require_choice
 from placer.extraction.files.model_paths import require_own_files, require_own_paths
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.added_control import remove_added_control
-from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.process.local_models import local_model
-from placer.extraction.reading.checkpoint_index import ABSENT, DAMAGED
+from placer.extraction.reading.checkpoint_index import ABSENT, require_whole_checkpoint
 from placer.extraction.reading.loading import load_program
 from placer.files import check_apart, check_outside, replaced
 from placer.plan.loading_facts import NOT_AS_PLANNED, OVERFILLED
@@ -160,7 +159,7 @@ def _apply(
     stand_in = rehearsal_mapping(plan.placement.values()).stand_in if how.rehearse else str
     if program.source_format == "saved_model":
         assert out is not None
-        _require_whole_checkpoint(program)
+        require_whole_checkpoint(program)
         warnings = write_placed_saved_model(
             program,
             plan.placement,
@@ -188,13 +187,6 @@ def _apply(
         return placed
     write_graph_def(placed, out, force=how.force)
     return Path(out)
-
-
-def _require_whole_checkpoint(program: FlatProgram) -> None:
-    """Raises :class:`ModelError` for a checkpoint that no loader can restore."""
-    for code, message, _ in program.warnings:
-        if code == DAMAGED:
-            raise ModelError(f"{program.path!r}: {message}")
 
 
 def _report_moves(moves: Sequence[Move], *, strict: bool) -> None:

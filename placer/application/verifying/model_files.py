@@ -37,6 +37,7 @@ from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.graph_defs.rewritten_nodes import is_rewritten
+from placer.extraction.reading.checkpoint_index import require_whole_checkpoint
 from placer.extraction.reading.loading import flatten, read_program
 from placer.extraction.reading.signatures import choose_meta_graph
 from placer.graph.op_types import PLACEHOLDERS
@@ -51,7 +52,8 @@ class ModelFile:
     ``seeded`` random ops had no seed and run with one here.  With a plan, ``raw`` and ``message``
     are the model before a plan rewrote it, ``written`` is its message as it is.  ``flat`` runs the
     flat graph in a session, with made-up weights, in place of what TensorFlow loads.
-    Raises :class:`UsageError` if the plan was made for another model.
+    Raises :class:`UsageError` if the plan was made for another model, :class:`ModelError` for a
+    damaged checkpoint.
     """
 
     def __init__(self, path: Path, plan: Any, choice: ProgramChoice, *, flat: bool = False) -> None:
@@ -60,6 +62,7 @@ class ModelFile:
         self.plan = plan
         self.raw = read_program(path, choice, as_written=plan is None)
         self.program = divided_as_planned(flatten(self.raw), plan)
+        require_whole_checkpoint(self.program)
         placed, self.groups = self.program, frozenset[str]()
         if plan is not None:
             placed = without_device_groups(placed, plan.placement)

@@ -13,6 +13,7 @@ from typing import Any
 from cost_models.tensor_size import element_bytes
 from placer.errors import ModelError
 from placer.extraction.files.sorted_tables import read_table, read_varint
+from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import dtype_name, shape_of
 from placer.graph.program_source import Warning_
 
@@ -136,6 +137,13 @@ def read_index(folder: Path) -> CheckpointIndex:
         is_there=True,
         has_data=any(shard.exists() for shard in shards),
     )
+
+
+def require_whole_checkpoint(program: FlatProgram) -> None:
+    """Raises :class:`ModelError` for a checkpoint that no loader can restore."""
+    for code, message, _ in program.warnings:
+        if code == DAMAGED:
+            raise ModelError(f"{program.path!r}: {message}")
 
 
 def declared_tensor(dtype: int, shape: Any) -> StoredTensor:

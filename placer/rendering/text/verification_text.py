@@ -70,26 +70,34 @@ def _circumstances(found: Verification) -> str:
         pairs = [f"{a} as {b}" for a, b in sorted(found.stand_ins.items()) if a != b]
         where = f"Run on CPU devices ({', '.join(pairs)})"
     else:
-        where = "Run on " + ("simulated GPUs" if found.simulated else "the devices asked for")
+        asked = "the devices asked for" if _asks(found) else "this machine"
+        where = "Run on " + ("simulated GPUs" if found.simulated else asked)
     applied = "; the plan was applied to a temporary copy" if found.applied else ""
     optimised = "on" if found.optimised else "off"
     return f"{where}{applied}; graph optimization {optimised}."
 
 
+def _asks(found: Verification) -> bool:
+    """Whether a plan or the model gives a device to any op."""
+    return found.planned or any(row.requested for row in found.ops)
+
+
 def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
     summary = found.counts
     return [
-        ("ops", _ops_line(summary)),
+        ("ops", _ops_line(found, summary)),
         *_added_rows(found.ops),
         ("transfers", _transfer_line(found, summary)),
-        ("variables", _variable_line(summary)),
+        ("variables", _variable_line(found, summary)),
         ("outputs", _output_line(found, summary)),
         ("checked on", _judges(found)),
         ("result", _result(found)),
     ]
 
 
-def _ops_line(summary: Counts) -> str:
+def _ops_line(found: Verification, summary: Counts) -> str:
+    if not _asks(found):
+        return f"{summary['ops']:,}, none of which asks for a device"
     line = f"{summary['matched_ops']:,} of {summary['ops']:,} ran where they were asked to"
     codes = ", ".join(f"{count:,} {_words(code)}" for code, count in summary["off_device"].items())
     return f"{line}; {codes}" if codes else line
@@ -133,7 +141,7 @@ def _answer(found: Verification) -> str:
     steps = f", {format_count(memory.steps, 'step')} within the limits" if memory else ""
     outputs = "outputs equal" if found.outputs else "no outputs to compare"
     outputs = "outputs not compared" if found.simulated else outputs
-    if not found.planned and not any(row.requested for row in found.ops):
+    if not _asks(found):
         return f"Ran, but the model asks for no devices: give a PLAN to check them; {outputs}."
     return (
         f"Ran as {wish}: {counts['matched_ops']:,} of {format_count(counts['ops'], 'op')} on their "
@@ -141,9 +149,11 @@ def _answer(found: Verification) -> str:
     )
 
 
-def _variable_line(summary: Counts) -> str:
+def _variable_line(found: Verification, summary: Counts) -> str:
     if not summary["variables"]:
         return "none"
+    if not _asks(found):
+        return f"{summary['variables']:,}, none of which asks for a device"
     return f"{summary['matched_variables']:,} of {summary['variables']:,} where they should be"
 
 
@@ -175,6 +185,7 @@ def _result(found: Verification) -> Text:
     count = len(found.mismatches)
     if not count:
         words = "as planned" if found.planned else "as the devices in the model ask"
+        words = words if _asks(found) else "no devices to compare"
         return Text(f"{words}: no unexplained difference", style="green")
     shown = "\n".join(found.mismatches[:ROWS])
     more = f"\nand {count - ROWS:,} more" if count > ROWS else ""

@@ -167,7 +167,7 @@ def test_other_programs_hold_no_variables(twice, tmp_path):
         placer.apply(graph, plan, drop_unused=True)
 
 
-def test_a_damaged_checkpoint_is_not_applied(twice, tmp_path):
+def test_a_damaged_checkpoint_is_neither_applied_nor_run(twice, tmp_path):
     """It is named, and nothing is written."""
     import shutil
 
@@ -179,3 +179,5 @@ def test_a_damaged_checkpoint_is_not_applied(twice, tmp_path):
     with pytest.raises(ModelError, match="its index says"):
         placer.apply(tmp_path / "model", plan, tmp_path / "placed")
     assert not (tmp_path / "placed").exists()
+    with pytest.raises(ModelError, match="its index says"):
+        placer.verify(tmp_path / "model", plan)

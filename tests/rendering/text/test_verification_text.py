@@ -55,6 +55,18 @@ def test_on_hardware_and_without_a_plan_it_says_so():
     assert "as the devices in the model ask: no unexplained difference" in text
 
 
+def test_where_no_devices_are_asked_for_no_line_says_otherwise():
+    """Neither the headline nor a row compares ops with devices that nothing asks for."""
+    ops = (OpRow(op="a", requested="", actual="CPU:0"),)
+    changes = {"rehearsed": False, "planned": False, "variables": (), "ops": ops}
+    text = render_verification(small_verification(**changes), "m", width=120)
+    assert "the model asks for no devices" in text
+    assert "Run on this machine; graph optimization off." in text
+    assert "ops         1, none of which asks for a device\n" in text
+    assert "result      no devices to compare: no unexplained difference" in text
+    assert "devices asked for" not in text
+
+
 def test_without_a_transfer_none_is_predicted():
     """Of none, none were made."""
     text = render_verification(small_verification(transfers=()), "placed")
