@@ -104,16 +104,19 @@ def reason_of(error: OSError) -> str:
 
 
 _NODE = re.compile(r"(?:Detected at node|\{\{node) '?([^\s'}]+)")
-_BESIDE = re.compile(r"Graph execution error|Detected at|<stack|Node: |  |\t")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_BESIDE = re.compile(
+    r"Graph execution error|Exception encountered when|Detected at|<stack|Node: |  |\t"
+)
 
 
 def run_error(error: Exception) -> str:
-    r"""What went wrong in a run of TensorFlow, as one line: the op, the message, the kind of error.
+    r"""What TensorFlow or Keras raised, as one line: the op, the message, the kind of error.
 
     >>> run_error(ValueError("Graph execution error:\n\nDetected at node x/y defined\nToo big"))
     'x/y: Too big (ValueError)'
     """
-    text = str(error).strip()
+    text = _COLOUR.sub("", str(error)).strip()
     op = _NODE.search(text)
     lines = [line for line in text.splitlines() if line.strip() and not _BESIDE.match(line)]
     where = f"{op[1]}: " if op else ""

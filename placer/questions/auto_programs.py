@@ -6,6 +6,7 @@ read; here both are asked in the same words.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -271,7 +272,12 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
         )
     from placer.extraction.reading.keras_two import is_compiled, is_keras_two
     from placer.extraction.reading.loading import load_program
-    from placer.extraction.reading.training_steps import batch_specs, model_specs, trace_step
+    from placer.extraction.reading.training_steps import (
+        batch_specs,
+        model_specs,
+        refused_batches,
+        trace_step,
+    )
 
     specs = model_specs(source) if data is None else batch_specs(data)
     if not is_compiled(source):
@@ -281,9 +287,10 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
         return AutoProgram(source=program, function=function, **common)
     from placer.strategies.keras_steps import draws_numbers, with_gradients, written_state
 
-    function, irreducible = with_gradients(
-        source, lambda: trace_step(source, specs, "train_step", values=False)
-    )
+    with nullcontext() if data is None else refused_batches(source, specs):
+        function, irreducible = with_gradients(
+            source, lambda: trace_step(source, specs, "train_step", values=False)
+        )
     program = load_program(function, fingerprinted=False)
     return TrainingProgram(
         source=program,

@@ -8,6 +8,7 @@ CPU device, so that placement, transfers and results can be checked on any machi
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cost_models.device_names import DeviceName, canonical, full_name, parse
 from placer.errors import UsageError, require_count
@@ -18,6 +19,18 @@ HOST = "CPU:0"
 
 MISSING = "warn", "error"
 """The choices where this machine lacks devices of a plan."""
+
+
+def placed_on(plan: Any) -> set[str]:
+    """The devices that ``plan`` uses.  Raises :class:`UsageError` if it has no placement,
+    :class:`~placer.errors.InfeasibleError` if it says that nothing fits."""
+    if not plan.placement:
+        plan.raise_for_conflict()
+        raise UsageError(
+            f"the plan has no placement ({plan.solver.status}): placer explain PLAN or "
+            "plan.summary() shows why"
+        )
+    return set(plan.placement.values())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from placer.application.devices.device_mapping import (
     DeviceMapping,
     configure_logical_cpus,
     own_mapping,
+    placed_on,
     process_mapping,
     rehearsal_mapping,
 )
@@ -45,8 +46,8 @@ def configure_runtime(
     CPU devices; ``on_hardware`` forbids both.
 
     Call it before TensorFlow runs its first op; :class:`UsageError` if that was already.
-    :class:`UsageError` for absent devices with ``on_hardware``, and for a plan whose caps are
-    unknown where they are needed.
+    :class:`UsageError` for absent devices with ``on_hardware``, for a plan without a placement, and
+    for one whose caps are unknown where they are needed.
     """
     if context.context()._initialized:
         raise UsageError(
@@ -123,7 +124,7 @@ def _devices_of(plan: Plan | str | Path) -> tuple[set[str], dict[str, int]]:
         except (ValueError, OSError) as error:
             raise UsageError(str(error)) from error
         return {d.name for d in devices}, {d.name: d.memory_limit_bytes for d in devices}
-    return set(plan.placement.values()), {d.name: d.memory_limit_bytes for d in plan.devices}
+    return placed_on(plan), {d.name: d.memory_limit_bytes for d in plan.devices}
 
 
 def gpu_count(names: Iterable[str]) -> int:

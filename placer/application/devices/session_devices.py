@@ -19,7 +19,7 @@ from placer.application.devices.device_mapping import (
     own_mapping,
     process_mapping,
 )
-from placer.errors import UsageError
+from placer.errors import ArgumentError, UsageError
 from placer.graph.op_types import CALLS
 
 _LOG = logging.getLogger(__name__)
@@ -69,6 +69,10 @@ def device_function(placement: Mapping[str, str], *, missing: str = "warn") -> C
     graphs: weakref.WeakKeyDictionary[Any, _SeenGraph] = weakref.WeakKeyDictionary()
 
     def device_of(op: Any) -> str:
+        if not hasattr(op, "name"):
+            raise ArgumentError(
+                f"a device function takes an op, as tf.compat.v1.device calls it; got {op!r}"
+            )
         graph = getattr(op, "graph", None)
         if _is_body(graph, graphs):
             return str(op.device)

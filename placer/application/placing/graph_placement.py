@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.device_names import full_name
+from placer.application.devices.device_mapping import placed_on
 from placer.application.placing.class_hints import release_hints
 from placer.application.placing.control_flow_placement import BodyPlacer, input_anchors
 from placer.errors import UsageError, some
@@ -170,12 +171,7 @@ def with_control_edges(program: FlatProgram, edges: Iterable[Sequence[str]]) -> 
 def check_fingerprint(program: FlatProgram, plan: Any) -> None:
     """Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it,
     :class:`InfeasibleError` if it says that nothing fits."""
-    if not plan.placement:
-        plan.raise_for_conflict()
-        raise UsageError(
-            f"the plan has no placement ({plan.solver.status}): placer explain PLAN or "
-            "plan.summary() shows why"
-        )
+    placed_on(plan)
     if plan.model.get("fingerprint", "") != program.fingerprint:
         raise UsageError(
             f"the plan was made for another program: {describe_mismatch(program, plan)}"

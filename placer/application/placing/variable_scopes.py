@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
-from placer.application.devices.device_mapping import HOST, running_mapping
+from placer.application.devices.device_mapping import HOST, placed_on, running_mapping
 from placer.errors import UsageError
 from placer.extraction.reading.created_variables import created_on
 from placer.plan.plan import Plan
@@ -24,7 +24,7 @@ def planned_variables(plan: Plan, *, values: bool = True, missing: str = "warn")
     Raises :class:`UsageError` at the end if the block reset the default graph, and with it this
     scope.
     """
-    mapping = running_mapping(plan.placement.values(), missing)
+    mapping = running_mapping(placed_on(plan), missing)
     graph = tf.compat.v1.get_default_graph()
     with created_on(lambda name: mapping.stand_in(plan.variables.get(name, HOST)), values=values):
         yield

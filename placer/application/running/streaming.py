@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cost_models.byte_sizes import bytes_with_unit
+from cost_models.byte_sizes import bytes_with_unit, positive_bytes
 from placer.application.placing.function_graphs import build_function
 from placer.application.running.checkpoints import stored_value
 from placer.application.running.program_checks import session_start
@@ -105,6 +105,10 @@ def stream(
     ``resident`` at once; :class:`~placer.errors.ModelError` if the model or its weights cannot be
     read, or it does what it may not.
     """
+    try:
+        size = positive_bytes(resident, "resident", bytes_with_unit)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     require_own_files(Path(path), whole=True, follow_links=follow_links)
     program = load_program(path, tag_set=tag_set, signature=signature)
     if program.source_format != "saved_model":
@@ -113,7 +117,6 @@ def stream(
         ends = (*program.output_ops, *program.targets)
         fed = [item.tensor for item in program.inputs]
         require_harmless(program.graph_def, [session_start(ends, fed)], Path(path))
-    size = bytes_with_unit(resident) if isinstance(resident, str) else resident
     stages = StageCutter(program, size // 2).stages()
     return StreamedModel(program, stages, StoredWeights(Path(path), program))
 

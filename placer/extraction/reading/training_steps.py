@@ -7,7 +7,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from placer.errors import ArgumentError, UsageError
+from placer.errors import ArgumentError, PlacerError, UsageError, run_error
 from placer.extraction.reading.keras_two import (
     base_model,
     build_state,
@@ -33,11 +33,33 @@ def training_step(model: Any, data: Any) -> Any:
     Where the optimizer has no slots yet, the step has some of its own on the host, so that none
     are on a GPU before there is a plan.
 
-    Raises :class:`UsageError` for a model that is not compiled.
+    Raises :class:`UsageError` for a model that is not compiled, and for ``data`` that its step
+    cannot take.
     """
     if not callable(getattr(model, "train_step", None)):
         raise ArgumentError(f"model must be a Keras model; got {model!r}")
-    return trace_step(model, batch_specs(data), "train_step")
+    specs = batch_specs(data)
+    with refused_batches(model, specs):
+        return trace_step(model, specs, "train_step")
+
+
+@contextmanager
+def refused_batches(model: Any, specs: Any) -> Iterator[None]:
+    """Raises :class:`UsageError` for what Keras and the model's own step raise in the block for a
+    batch like ``specs``."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if isinstance(error, PlacerError):
+            raise
+        shapes = ", ".join(f"{s.dtype.name}{s.shape}" for s in _flat(specs) if s is not None)
+        has_targets = isinstance(specs, tuple | list) and len(specs) > 1
+        raise UsageError(
+            f"data is no batch for the training step of {model.name!r}: it has "
+            f"{shapes or 'nothing'}{'' if has_targets else ', no targets'}, and the step raised: "
+            f"{run_error(error)}. Give a batch as fit takes it, such as (x, y), its first "
+            "dimension being the examples: of a tf.data.Dataset what .batch(N) gives"
+        ) from error
 
 
 def trace_step(
@@ -287,7 +309,7 @@ def batch_specs(data: Any) -> Any:
         return tf.nest.map_structure(_open_spec, getattr(data, "element_spec", data))
     except (TypeError, ValueError) as error:
         raise ArgumentError(
-            f"data must be a batch as fit takes it, such as (x, y) of arrays: {error}"
+            f"data must be a batch as fit takes it, such as (x, y) of arrays; got {data!r:.200}"
         ) from error
 
 

@@ -2,14 +2,17 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
+from plans_by_hand import small_plan
 
 from placer.application.devices import device_mapping, runtime_settings
 from placer.errors import UsageError
+from placer.plan.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -118,6 +121,14 @@ def test_sessions_get_a_config_proto():
     assert options.memory_optimization == options.MANUAL
     rehearsal = runtime_settings.session_config(plan, rehearse=True)
     assert (rehearsal.device_count["CPU"], rehearsal.device_count["GPU"]) == (3, 0)
+
+
+@pytest.mark.parametrize("ask", [runtime_settings.session_config, Plan.scope])
+def test_nothing_is_set_up_for_a_plan_without_a_placement(ask):
+    """The error says why, as that of apply does."""
+    plan = replace(small_plan(), placement={})
+    with pytest.raises(UsageError, match="the plan has no placement"), ask(plan):
+        pass
 
 
 def test_sessions_rehearse_where_gpus_are_absent(monkeypatch, caplog):

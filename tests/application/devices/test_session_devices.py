@@ -50,6 +50,12 @@ def test_ops_around_the_planned_ones_are_no_other_program():
     assert sum(map(bool, devices)) == 2 * LAYERS
 
 
+def test_what_is_no_op_is_refused():
+    """The name of one says nothing of its graph."""
+    with pytest.raises(UsageError, match="a device function takes an op"):
+        device_function(PLANNED)("layer_0/MatMul")
+
+
 def test_one_more_scope_is_told():
     """No name is known: the graph would run without any placement, and nobody would see it."""
     with pytest.raises(UsageError, match="under one more name scope, 'outer'"):

@@ -54,6 +54,13 @@ def test_more_room_takes_fewer_stages(saved):
     assert len(placer.stream(saved, "64MiB").stages) == 1
 
 
+@pytest.mark.parametrize("resident", [0, -1, "0MiB", "lots"])
+def test_no_room_and_no_size_are_refused(tmp_path, resident):
+    """Before the model is looked at."""
+    with pytest.raises(UsageError, match="resident: "):
+        placer.stream(tmp_path / "nothing", resident)
+
+
 def test_what_cannot_be_streamed(saved, tmp_path):
     """Too little room for one layer, wrong inputs, and a program that writes its variables."""
     with pytest.raises(UsageError, match="allow 2MiB"):
