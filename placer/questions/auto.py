@@ -177,7 +177,7 @@ class Choice:
         if best < math.inf and self.aim == "memory":
             return replace(row, note="not required: a simpler strategy fits")
         if way.why_no_faster and self.is_as_good_as(best, way.least_seconds):
-            return replace(row, note=_no_faster(best, way.least_seconds, way.why_no_faster))
+            return replace(row, note=self._no_faster(way.least_seconds, way.why_no_faster))
         if way.in_parts and self.program.undivided:
             return replace(row, note=self.program.undivided)
         if way.name.startswith(ALL_REDUCE) and self.program.irreducible:
@@ -186,7 +186,7 @@ class Choice:
             seconds, ops = way.tighter()
             row = replace(row, least_seconds=max(way.least_seconds, seconds))
             if self.is_as_good_as(best, row.least_seconds):
-                return replace(row, note=_no_faster(best, row.least_seconds, PARTS))
+                return replace(row, note=self._no_faster(row.least_seconds, PARTS))
             gain = self.ratio(best, row.least_seconds)
             if self.margin and ops > _MANY_OPS and gain < _LEAST_GAIN:
                 return replace(
@@ -249,11 +249,27 @@ class Choice:
         if not self.is_as_good_as(seconds_of(row), seconds_of(chosen)):
             return replace(row, note=f"takes {ratio:.2f} times as long")
         told = f"{abs(1 - ratio):.0%} {'faster' if ratio < 1 else 'slower'}"
-        is_near = (
-            1 / (1 + self.margin) <= ratio <= 1 + self.margin
-        )  # else DOUBT_SECONDS apart at most
-        close = "within the margin" if is_near else "too close to tell"
-        return replace(row, note=f"{close} ({told}) and more complex")
+        if 1 / (1 + self.margin) <= ratio <= 1 + self.margin:
+            return replace(row, note=f"within the margin ({told}) and more complex")
+        apart = abs(seconds_of(row) - seconds_of(chosen))
+        why = f"by less than {format_seconds(DOUBT_SECONDS)}"
+        if apart > DOUBT_SECONDS:
+            adds = format_seconds(self.program.keras_seconds)
+            why = f"and both take less than the {adds} that Keras adds"
+        return replace(row, note=f"too close to tell ({told}, {why}) and more complex")
+
+    def _no_faster(self, least: float, limit: str) -> str:
+        """Why a way is not built."""
+        row = min(self.choosable(), key=seconds_of)
+        best, shown = seconds_of(row), format_seconds(least)
+        shown_best = format_seconds(best)
+        told = limit.format(shown)
+        if shown == shown_best:
+            return f"{told}: no less than {row.name}"
+        if least >= best:
+            return f"{told}; {row.name} takes {shown_best}"
+        saved = format_seconds(best - least)
+        return f"{told}: {saved} less than {row.name}, too little for predictions to tell"
 
     def _inexact(self) -> str:
         """Why parts of a batch do not give what the whole gives."""
@@ -266,14 +282,3 @@ def _first_line(error: Exception) -> str:
     """Returns what another library raised, as one short line."""
     line = " ".join(str(error).split())
     return f"{type(error).__name__}: {line[:_MOST_CHARACTERS]}"
-
-
-def _no_faster(best: float, least: float, limit: str) -> str:
-    """Why a way is not built."""
-    shown, shown_best = format_seconds(least), format_seconds(best)
-    if shown == shown_best:
-        return f"takes at least {shown}, {limit}: no less than the best so far"
-    saved = format_seconds(best - least)
-    gain = f"a gain of {saved} is too small for predictions to tell"
-    beside = gain if least < best else f"the best so far takes {shown_best}"
-    return f"takes at least {shown}, {limit}; {beside}"

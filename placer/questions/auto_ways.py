@@ -53,17 +53,19 @@ _FEWEST_PER_STAGE = 2
 _MOST_OPS = 20_000
 """Nor are there more ops then: more take minutes to build."""
 
-_ON_ONE = "with the whole batch on one accelerator"
-_SHARED = "with every accelerator fully busy"
-PARTS = "since its parts launch more ops"
-_CHAIN = "for its longest chain of ops"
+_ON_ONE = "takes at least the {} of the whole batch on one accelerator"
+_SHARED = "takes at least {}, with every accelerator fully busy"
+_WITH_HOST = "takes at least {}, with the host and every accelerator fully busy"
+PARTS = "takes at least {}, since its parts launch more ops"
+_CHAIN = "takes at least {}, for its longest chain of ops"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """A way before it is built: it cannot beat ``least_seconds``, for the reason ``limit``.
-    ``changes`` is what is different for the user.  ``tighter`` gives, after some more reading, a
-    step in seconds that it cannot beat either, and about how many ops it has."""
+    """A way before it is built: it cannot beat ``least_seconds``, and ``why_no_faster`` is a
+    sentence that gives them with the reason.  ``changes`` is what is different for the user.
+    ``tighter`` gives, after some more reading, a step in seconds that it cannot beat either, and
+    about how many ops it has."""
 
     name: str
     changes: str
@@ -149,18 +151,19 @@ class Ways:
 
     def _one_placement(self) -> Way:
         chain, shared = self.on_fastest.plan.metrics.critical_path_seconds or 0.0, self.ideal
+        busy = _SHARED if len(self.cluster.workers) > 1 else _ON_ONE
         if not self.on_fastest.fits:  # the host may take a part
+            busy = _WITH_HOST
             host = work_elsewhere(self.on_fastest, self.fastest, self.cluster.host)
             loads = shares_of(self.on_fastest, self.fastest, self.cluster.host)
             shared, chain = least_sum([*self.shares, loads]) / (self.rate + 1 / host), 0.0
         elif len(self.cluster.workers) == 1:
             shared = self.on_fastest.step_seconds
-        limit = _CHAIN if chain > shared else _SHARED if len(self.cluster.workers) > 1 else _ON_ONE
         return Way(
             name=ONE_PLACEMENT,
             changes="ops on several devices",
             least_seconds=max(chain, shared),
-            why_no_faster=limit,
+            why_no_faster=_CHAIN if chain > shared else busy,
             build=self._placed,
         )
 

@@ -39,8 +39,8 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
         blocks.append(
             Text(
                 f"{assumed} {took} more for each step (keras_seconds of CPU:0; placer calibrate "
-                "--keras measures it). It is left out of steps and samples/s, and counts in how "
-                "many times as fast a strategy is.",
+                "--keras measures it). Steps and samples/s leave it out; 'N times as fast' "
+                "includes it.",
                 style="dim",
             )
         )

@@ -1,0 +1,42 @@
+"""Why ``placer.auto`` does not build a strategy, or does not choose it."""
+
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+from placer.plan.request import read_options
+from placer.questions.auto import Choice
+from placer.questions.auto_programs import open_program
+from placer.questions.auto_result import AutoRow
+from placer.questions.auto_ways import Ways
+
+
+@pytest.mark.parametrize(("memory", "busy"), [("8MiB", "the whole batch on"), ("300KiB", "host")])
+def test_a_bound_says_what_is_busy(saved_model, memory, busy):
+    """The host takes a part where one accelerator does not hold the batch."""
+    wanted = read_options({"batch_size": 64})
+    program = open_program(str(saved_model), f"1xGPU:{memory}", wanted, None)
+    ways = {way.name: way for way in Ways(program, latency=False)}
+    assert busy in ways["one-placement"].why_no_faster
+    if memory == "300KiB":
+        assert ways["one-placement"].least_seconds < ways["order"].least_seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "beside", "told"),
+    [
+        (95e-6, 0.0, "within the margin (5% faster) and more complex"),
+        (50e-6, 0.0, "too close to tell (50% faster, by less than 100 µs) and more complex"),
+        (50e-5, 2e-3, "too close to tell (19% slower, and both take less than the 2.00 ms that "),
+    ],
+)
+def test_what_is_too_close_to_tell_says_why(seconds, beside, told):
+    """Less than predictions tell apart, or than Keras adds to both."""
+    choice = SimpleNamespace(margin=0.1, exact=True, program=SimpleNamespace(keras_seconds=beside))
+    choice.ratio = partial(Choice.ratio, choice)
+    choice.is_as_good_as = partial(Choice.is_as_good_as, choice)
+    row = AutoRow(name="as-it-is", changes="", least_seconds=0.0, step_seconds=1e-4)
+    other = replace(row, name="replicas:2", step_seconds=seconds)
+    assert Choice._explained(choice, other, row).note.startswith(told)
