@@ -51,8 +51,8 @@ def test_what_fits_with_offloading_alone_is_said(saved_model):
     is named, and was tried."""
     found = sweep(saved_model, [8], "GPU:100KiB,CPU:1GiB", time_limit=2.0, max_trials=0)
     assert (found.largest_fitting, found.offloaded_fitting) == (None, 8)
-    assert "No batch size fits without offloading" in found.summary(width=200)
-    assert "with offload='auto' 8 fits (tried)" in found.summary(width=200)
+    assert "was found to fit without offloading, not even 8" in found.summary(width=200)
+    assert "With offload='auto', batch 8 fits (tried)." in found.summary(width=200)
     asked = sweep(saved_model, [8], "GPU:100KiB", offload="auto", time_limit=2.0, max_trials=0)
     assert asked.largest_fitting == 8
     assert "All fit with offloading; the largest tried is 8" in asked.summary(width=200)

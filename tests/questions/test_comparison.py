@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from functools import partial
 
 import pytest
@@ -204,6 +205,10 @@ def test_all_formats_carry_the_same_figures(found):
     """Text marks the best, Markdown has a table, CSV and JSON have plain numbers."""
     text = found.summary(width=100)
     assert OURS in text
+    others, fitting = found.strategies[1:], [row for row in found.strategies[1:] if row.fits]
+    first = " ".join(text.partition("\n\n")[0].split())
+    told = rf"{len(fitting)} of the {len(others)} other methods fit; the best of them, \S+, sends"
+    assert re.search(rf"^{OURS} sends [^;,]+ a step\. {told}.*\(step .+; {OURS} .+\)\.$", first)
     assert "no single accelerator" in text
     markdown = render(lambda w: comparison_blocks(found, w), "markdown", width=80, colour=False)
     assert "| Method | Fits |" in markdown

@@ -73,18 +73,20 @@ def _answer(found: Comparison) -> str:
     if not fitting and not ours.fits:
         return f"{plan_answer(found.plan)} None of the {len(others)} other methods fits."
     if not fitting:
-        return f"{ours.name} {own}; none of the {len(others)} others fits."
+        return f"{ours.name} {own}; none of the {len(others)} other methods fits."
     best = min(fitting, key=lambda row: getattr(row, key))
     step = ""
     if key == "sent_bytes" and ours.fits and best.step_seconds and ours.step_seconds:
         step = (
-            f", in a step of {format_seconds(best.step_seconds)} ({ours.name}: "
+            f" (step {format_seconds(best.step_seconds)}; {ours.name} "
             f"{format_seconds(ours.step_seconds)})"
         )
+    fit = "fits:" if len(fitting) == 1 else "fit; the best of them,"
+    which = f"{best.name}{', which' if len(fitting) == 1 else ','}"
+    theirs = words.format(render(getattr(best, key)))
     return (
-        f"{ours.name} {own}; of the {len(others)} others {len(fitting)} "
-        f"{'fits' if len(fitting) == 1 else 'fit'}, of which the method {best.name} "
-        f"{words.format(render(getattr(best, key)))}{step}."
+        f"{ours.name} {own}. {len(fitting)} of the {len(others)} other methods {fit} {which} "
+        f"{theirs}{step}."
     )
 
 

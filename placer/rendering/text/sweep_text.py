@@ -120,8 +120,10 @@ def _verdict(found: Sweep) -> str:
     if low is None:
         more = ""
         if found.offloaded_fitting is not None:
-            more = f"; with --offload auto {found.offloaded_fitting:,} fits (tried)"
-        return f"No batch size fits{how}: {high:,} {fails}{more} ({caps})."
+            more = f" With --offload auto, batch {found.offloaded_fitting:,} fits (tried)."
+        none = f"No batch size{' that was tried' if high != 1 else ''}"
+        fits = "was found to fit" if placed else "fits"
+        return f"{none} {fits}{how}, not even {high:,} ({caps}).{more}"
     if high is None:
         return f"All fit{how}; the largest tried is {low:,} ({caps})."
     if high == low + 1:
