@@ -161,10 +161,13 @@ def _infer(
         message = f"TensorFlow refuses {len(found.refused)} ops, the first {first!r}: {reason}"
         warnings.append(("refused_op", message, tuple(found.refused)))
     if found.data_dependent:
+        names = found.data_dependent
+        has, its, it = "1 op has a size that depends", "its", "it"
+        if len(names) > 1:
+            has, its, it = f"{len(names):,} ops have sizes that depend", "their", "one"
         message = (
-            f"some sizes depend on data and are taken at their largest, in ops: "
-            f"{len(found.data_dependent):,}. To set one, add --shape NAME=4x10 with the name of "
-            f"the op: {some(found.data_dependent)}"
+            f"{has} on data, taken at {its} largest: {some(names)}. "
+            f"To set {it}, add --shape {names[0]}=SIZES, such as 4x10"
         )
         warnings.append(("data_dependent_shape", message, found.data_dependent))
     return found, warnings

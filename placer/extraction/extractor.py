@@ -78,9 +78,8 @@ def extract(
             return model.describe(found)
 
     if splits:
-        raise UsageError(
-            "tables are split in files: save the program (tf.saved_model.save) and give its path"
-        )
+        told = "only programs in files can have their tables split"
+        raise UsageError(f"{told}: save this one (tf.saved_model.save) and give its path")
     return _extract_live(source, choice, bindings, division, ask)
 
 

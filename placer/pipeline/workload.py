@@ -133,8 +133,10 @@ def require_known_shapes(extraction: Extraction) -> None:
             lost += f"Add {both}: the batch size alone sets no more than the first dimension"
         else:
             batch = "" if is_bound or not inputs else "the batch with --batch-size N, or "
-            fed = f"an input ({inputs}) or of " if inputs else ""
-            lost += f"Set {batch}the shape of {fed}an op just named, "
+            fed = {item.op for item in extraction.inputs}
+            named = [] if fed.issuperset(roots[:_MOST_ROOTS]) else ["an op just named"]
+            given = " or of ".join([*([f"an input ({inputs})"] if inputs else []), *named])
+            lost += f"Set {batch}the shape of {given}, "
             lost += "with --shape NAME=32x128"
         lost = "" if is_bound and not roots else lost
         if any("CudnnRNN" in root for root in roots):

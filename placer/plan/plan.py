@@ -257,9 +257,9 @@ class Plan(Page):
         unknown = [name for name in self.placement if name not in known and name not in added]
         missing = [name for name in (*ops, *added) if name not in self.placement]
         if unknown:
+            are = "is not in the model:" if len(unknown) == 1 else "are not in the model, the first"
             raise UsageError(
-                f"the plan places {len(unknown):,} of its {len(self.placement):,} ops that the "
-                f"model does not have, the first {unknown[0]!r}"
+                f"{len(unknown):,} of the plan's {len(self.placement):,} ops {are} {unknown[0]!r}"
                 + near_names(unknown[0], missing or ops)
             )
         if missing:

@@ -110,11 +110,11 @@ def unlike_models(before: Plan, after: Plan) -> tuple[tuple[str, str, str], ...]
     )
     if 2 * (one & other).total() >= min(one.total(), other.total()):
         return ()
-    sides = [
-        f"{plan.model['path'] or 'a live program'} ({len(plan.placement):,} ops, few in both)"
+    then, now = (
+        f"{plan.model['path'] or 'a live program'} ({len(plan.placement):,} ops)"
         for plan in (before, after)
-    ]
-    return (("model", *sides),)  # type: ignore[return-value]
+    )
+    return (("model", then, f"{now}, which have few ops in common"),)
 
 
 def unlike_requests(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:

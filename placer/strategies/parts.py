@@ -130,8 +130,9 @@ def _combined(how: str, values: Sequence[Any], weights: Sequence[Any]) -> Any:
     if how == "concat":
         if any(getattr(value, "shape", None) == () for value in values):
             raise UsageError(
-                "a scalar output cannot be concatenated along the batch; say outputs='mean' or "
-                "'sum' (one word per output in the same structure)"
+                "a scalar output cannot be concatenated along the batch: give outputs='mean' or "
+                "'sum'; for several outputs, give a structure like theirs with 'concat', 'mean' "
+                "or 'sum' in place of each"
             )
         return tf.concat(values, axis=0)
     if how == "sum":

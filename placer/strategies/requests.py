@@ -224,6 +224,11 @@ def replica_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
             f"--strategy {asked}: {len(names)} accelerators make no {parts} groups of two or more; "
             f"there is {known}"
         )
+    if parts < 2 <= len(names):
+        raise UsageError(
+            f"--strategy {asked} makes one replica, which divides nothing: ask for two or more, "
+            f"such as {asked.kind}:2"
+        )
     if parts < 2 or parts > len(names):
         needed = f"{parts} accelerators" if parts > 1 else "two accelerators or more"
         raise UsageError(

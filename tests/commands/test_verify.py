@@ -103,10 +103,16 @@ def test_fail_on_fallback_is_a_gate(application, capsys):
             "--inputs absent.npz: there is no such file",
         ),
         (["verify", "m", "plan.json", "--inputs", "plan.json"], "write it with numpy.savez"),
-        (["verify", "m", "plan.json", "-o", "plan.json"], "plan.json is plan.json, which is read"),
+        (
+            ["verify", "m", "plan.json", "-o", "plan.json"],
+            "plan.json is read, and cannot be the output",
+        ),
         (["verify", "m", "--fail-on", "unmodelled"], "one of fallback"),
         (["apply", "m", "plan.json"], "--output OUT"),
-        (["apply", "m", "plan.json", "-o", "plan.json"], "plan.json is plan.json, which is read"),
+        (
+            ["apply", "m", "plan.json", "-o", "plan.json"],
+            "plan.json is read, and cannot be the output",
+        ),
         (["apply", "m", "-o", "placed"], "give either a PLAN to apply, or --clear"),
         (
             ["apply", "m", "plan.json", "--clear", "-o", "placed"],

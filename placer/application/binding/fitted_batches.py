@@ -31,9 +31,9 @@ def batch_advice(specs: Any) -> str:
         if hasattr(spec, "shape")
     ]
     return (
-        f"the batches are {', '.join(shown)}: make the plan of one as fit passes it, with "
-        "placer.auto(..., data=(x, y)) or placer.training_step(model, (x, y)), and a third member "
-        "for the weights of samples or classes"
+        f"the batches are {', '.join(shown)}. Make the plan for such batches: "
+        "placer.auto(..., data=(x, y)) or placer.training_step(model, (x, y)); with weights of "
+        "samples or classes, (x, y, weights) in place of (x, y)"
     )
 
 

@@ -170,7 +170,9 @@ def running_mapping(devices: Iterable[str], missing: str = "warn") -> DeviceMapp
     mapping = process_mapping(devices, on_hardware=forbids_absence(missing))
     configure_logical_cpus(mapping.cpu_count, f"{mapping.absence}: " if mapping.absent else "")
     if mapping.absent:
-        _LOG.warning("%s: %s; missing='error' refuses", mapping.absence, mapping.replacement)
+        _LOG.warning(
+            "%s: %s; missing='error' raises an error instead", mapping.absence, mapping.replacement
+        )
     return mapping
 
 

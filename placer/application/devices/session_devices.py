@@ -38,8 +38,8 @@ def session_mapping(devices: Iterable[str], missing: str = "warn") -> DeviceMapp
     mapping = process_mapping(names, on_hardware=refuses)
     if mapping.absent:
         _LOG.warning(
-            "%s: %s, which placer.session_config(plan) gives the session. A graph that is to run "
-            "elsewhere is made by placer.apply(graph, plan)",
+            "%s: %s. Give the session config=placer.session_config(plan), which has these devices. "
+            "For a graph to run on a machine with the planned devices: placer.apply(graph, plan)",
             mapping.absence,
             mapping.replacement,
         )

@@ -301,6 +301,6 @@ def _advice(program: FlatProgram, plan: Any) -> str:
         return "place this program, or give the model, signature and outputs of the plan"
     made, found = ("a file", "a live program") if from_file else ("a live program", "a file")
     return (
-        f"the plan was made from {made} and this is {found}: one model has other op names in the "
-        "two (a file adds the calls of its signature), so place what you apply the plan to"
+        f"the plan was made from {made} and this is {found}. Op names differ between the two (a "
+        "file adds the calls of its signature): make the plan from what you apply it to"
     )

@@ -37,11 +37,11 @@ logical CPU devices, which stand in."""
 
 LOADED, FLAT_GRAPH = "loaded", "flat_graph"
 PROGRAMS = {
-    LOADED: "the placed program, loaded",
-    FLAT_GRAPH: "the flat graph of the live program, beside which plan.bind() keeps nothing; to "
-    "run the program itself: placer simulate -- python train.py",
+    LOADED: "The placed program was loaded and ran {steps} on simulated GPUs.",
+    FLAT_GRAPH: "The flat graph of the live program ran {steps} on simulated GPUs; plan.bind() "
+    "keeps nothing else in memory. To run the program itself: placer simulate -- python train.py.",
 }
-"""The part that ran on simulated GPUs."""
+"""Sentences on the part that ran on simulated GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +274,8 @@ class Verification(Summarised):
         """Itself, or :class:`VerificationError` naming the first unexplained differences."""
         if self.mismatches:
             raise VerificationError(
-                f"{len(self.mismatches)} unexplained differences between plan and run: "
+                f"{len(self.mismatches):,} unexplained difference"
+                f"{'' if len(self.mismatches) == 1 else 's'} between plan and run: "
                 + some(self.mismatches, "; ")
             )
         return self

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 
+from cost_models.byte_sizes import format_bytes
 from placer.graph.passes.levels import forward_order
 from placer.prediction.times.step_time import list_messages
 from placer.problem.placement_problem import PlacementProblem
@@ -95,8 +96,15 @@ class Room:
         self.preferred = strict.allowed
         self.used = [[0] * self.units.device_count for _ in self.units.rows]
         self.device_of: list[int | None] = [None] * self.units.unit_count
-        if any(capacity < 0 for row in self.units.rows for capacity in row.capacity):
-            raise DoesNotFitError("more is reserved on a device than it has")
+        kept = zip(
+            problem.device_names, problem.transient_bytes, problem.capacity_bytes, strict=True
+        )
+        for name, size, capacity in kept:
+            if size > capacity:
+                raise DoesNotFitError(
+                    f"{name} holds {format_bytes(size)} beside the placed ops (such as variables "
+                    f"that the loader restores there), and its limit is {format_bytes(capacity)}"
+                )
 
     def of(self, op: int) -> int | None:
         """The device of an op's group, if it has one already."""

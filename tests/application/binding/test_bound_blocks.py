@@ -144,7 +144,9 @@ def test_weights_of_classes_need_a_plan_with_weights(ordered):
     plain, model = classifier(), classifier()
     with (
         ordered.bind(model),
-        pytest.raises(UsageError, match=r"float32\[None, 12\], .*data=\(x, y\).*third member"),
+        pytest.raises(
+            UsageError, match=r"float32\[None, 12\], .*data=\(x, y\).*\(x, y, weights\) in place of"
+        ),
     ):
         model.fit(X, CLASSES, class_weight={0: 2.0}, **FIT)
     expected = plain.fit(X, CLASSES, class_weight={0: 2.0}, **FIT).history

@@ -119,7 +119,7 @@ def ways(model, plan, function, function_plan, tmp_path):
 
 
 def test_every_way_to_run_a_plan_names_the_absent_devices_once(ways, caplog):
-    """The warning says which devices are absent and where the ops run; missing='error' refuses."""
+    """The warning says which devices are absent and where the ops run, or it is an error."""
     for name, run in ways.items():
         caplog.clear()
         with caplog.at_level(logging.WARNING, "placer"):
@@ -153,7 +153,8 @@ def test_where_one_of_two_is_there_the_other_is_named_and_the_idle_one_too(monke
     device_mapping.running_mapping(["GPU:0", "GPU:1"])
     assert caplog.messages == [
         "GPU:1 is absent (this machine has CPU:0, GPU:0): all ops run on CPU devices "
-        "(GPU:0 on CPU:1, GPU:1 on CPU:2), and GPU:0 stays idle; missing='error' refuses"
+        "(GPU:0 on CPU:1, GPU:1 on CPU:2), and GPU:0 stays idle; missing='error' raises an error "
+        "instead"
     ]
 
 

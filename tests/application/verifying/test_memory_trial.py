@@ -72,7 +72,9 @@ def test_what_allocators_hand_out_is_what_tensors_take(wide):
     text = render_verification(found, "wide")
     told = "CPU devices: ops, transfers, variables, outputs; simulated GPUs: memory"
     assert told in " ".join(text.split())
-    assert "10 steps: the placed program, loaded" in " ".join(text.split())
+    assert "The placed program was loaded and ran 10 steps on simulated GPUs." in " ".join(
+        text.split()
+    )
 
 
 def test_a_cap_that_is_too_small_names_the_device_and_the_op(wide):

@@ -129,6 +129,13 @@ def test_a_baseline_that_does_not_fit_is_unknown_with_the_reason() -> None:
     assert "no single accelerator holds" in solution.warnings[0][1]
 
 
+def test_what_is_on_a_device_beside_the_ops_is_told() -> None:
+    """No placement moves it, and it alone is above the limit."""
+    told = r"GPU:1 holds 8 B beside the placed ops .*, and its limit is 7 B"
+    with pytest.raises(DoesNotFitError, match=told):
+        BASELINES["balanced"](replace(chain(6, 7), transient_bytes=(0, 8, 0)))
+
+
 def recommender(*, gpu: int) -> PlacementProblem:
     """Three tables (40, 10 and 20 bytes), each with its lookup, and two dense ops of 3 bytes; two
     accelerators, a host."""
