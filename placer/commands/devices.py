@@ -130,12 +130,13 @@ def run_simulate(arguments: argparse.Namespace) -> None:
 
 def _late(found: SimulatedRun, limit_seconds: float) -> str:
     """Returns the activity at the time limit, in words."""
+    ended = f"the time limit of {limit_seconds:g} s ended the command"
     known = [process for process in found.processes if process.last_read_op]
     if not known:
-        return f"the command was ended after {limit_seconds:g} s, before it read anything of a GPU"
+        return f"{ended}, before it read anything of a GPU"
     last = known[-1]
     return (
-        f"the command was ended after {limit_seconds:g} s; the value that the host read last, "
+        f"{ended}; the value that the host read last, "
         f"{last.reads:,} reads in all, is that of {last.last_read_op}: no kernel computes it here, "
         f"and a loop that waits for it does not end"
     )

@@ -169,6 +169,21 @@ def test_the_text_says_why_a_script_failed(
     assert ("values are not simulated" in " ".join(text.split())) == (code == 1 and not refusals)
 
 
+def test_one_time_is_told_of_a_run_that_the_limit_ended() -> None:
+    """The limit: the process had a moment more, to say where it was."""
+    run = SimulatedRun(
+        command=("sleep", "5"),
+        gpus=read_cards("T4"),
+        exit_code=143,
+        seconds=2.0,
+        is_late=True,
+        processes=(),
+    )
+    text = to_text(simulation_blocks(run, 100), width=100, colour=False)
+    assert "ended by the time limit; memory" in text
+    assert "2.00 s" not in text
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

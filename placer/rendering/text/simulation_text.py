@@ -27,12 +27,14 @@ def simulation_blocks(found: SimulatedRun, width: int) -> list[RenderableType]:
     used = [
         (gpu, record) for index, gpu in enumerate(found.gpus) for record in found.records_of(index)
     ]
-    ended = "ended by the time limit" if found.is_late else f"exit code {found.exit_code}"
+    ended = f"exit code {found.exit_code}, {format_seconds(found.seconds)}"
+    if found.is_late:  # it had a moment more than the limit, to say where it was
+        ended = "ended by the time limit"
     blocks: list[RenderableType] = [
         answer_line(_answer(found, used)),
         Title(
             f"Simulated: {printable(command)}",
-            f"{ended}, {format_seconds(found.seconds)}; memory as on these GPUs, without the "
+            f"{ended}; memory as on these GPUs, without the "
             f"workspaces of cuDNN and cuBLAS; values and times mean nothing",
         ),
     ]
