@@ -56,11 +56,12 @@ docs/glossary.md explains the words of help and results.
 
 exit codes:
   0  ok                                   5  nothing fits (proven)
-  1  unexpected error                     6  no plan found in time, or by auto
-  2  wrong usage                          7  a gate tripped (--fail-above ...)
-  3  model unreadable or unsupported      8  the run differs from the plan
-  4  unresolved shape                   130  interrupted (Ctrl-C)
-141  output pipe closed (as by head)    143  terminated (SIGTERM)
+  1  unexpected error                     6  no plan found in time; placer auto:
+  2  wrong usage                             no strategy fits
+  3  model unreadable or unsupported      7  a gate tripped (--fail-above ...)
+  4  unresolved shape                     8  the run differs from the plan
+141  output pipe closed (as by head)    130  interrupted (Ctrl-C)
+                                        143  terminated (SIGTERM)
 """
 
 COMMON = {

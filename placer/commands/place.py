@@ -105,11 +105,12 @@ def require_placement(plan: Plan) -> None:
     plan.raise_for_conflict()
     if plan.placement and not plan.fits:
         from placer.prediction.metrics import overruns_text
+        from placer.rendering.text.answers import wider_limits
 
         over = overruns_text(plan.need_bytes, plan.over_bytes)
         raise NoSolutionError(
             f"no placement within the memory limits was found, and none is proven impossible: in "
-            f"the best one {over}. Limits of what it requires would be enough"
+            f"the best one {over}. It may fit with {wider_limits(plan)} (not tried)"
         )
     if plan.proof:
         raise NoSolutionError(

@@ -48,7 +48,7 @@ def _add_calibrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "again from where they were measured.",
     )
     parser.add_argument("costs", nargs="+", metavar="COSTS", help="Costs that placer profile wrote")
-    help_text = "Also measure the time that Keras adds to a step, which auto counts"
+    help_text = "Also measure the time that Keras adds to each step; placer auto counts it"
     parser.add_argument("--keras", action="store_true", help=help_text)
     options.add_output_options(parser, "Write the device description here", required=True)
     parser.set_defaults(run=run_calibrate)

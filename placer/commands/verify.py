@@ -23,7 +23,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="Placed model; with PLAN also the model that the plan was made for",
+        help="Placed model, or, if PLAN is given, the model that the plan was made for",
     )
     parser.add_argument("plan", metavar="PLAN", nargs="?", help="Plan that placer place wrote")
     group = parser.add_argument_group("run")

@@ -94,7 +94,10 @@ def _without_unused(workload: Workload, conflict: Conflict, deadline: float) -> 
     seconds = min(workload.wanted.time_limit, _MOST_TRIAL_SECONDS)
     smaller = replace(smaller, wanted=replace(workload.wanted, time_limit=seconds))
     if clock.monotonic() < deadline and place_workload(smaller).fits:
-        change = f"placer apply {workload.source} --clear --drop-unused -o SMALLER, then SMALLER"
+        change = (
+            f"placer apply {workload.source} --clear --drop-unused -o SMALLER, then place SMALLER "
+            f"instead of {workload.source}"
+        )
         yield Fix(kind="unused", change=change, note=f"{format_bytes(size)} that nothing uses")
 
 
@@ -388,7 +391,7 @@ def fit_note(plan: Plan) -> str:
     if plan.control_edges:
         done.append(f"{len(plan.control_edges):,} control edges")
     share = max(extra, 0.0) / max(step - extra, 1e-12)
-    return f"{share:.0%} more time (predicted): {', '.join(done)}"
+    return f"step {share:.0%} longer (predicted): {', '.join(done)}"
 
 
 def _less(pins: Mapping[str, str], flag: str, dropped: str) -> dict[str, str]:

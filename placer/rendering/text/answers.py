@@ -16,8 +16,8 @@ _STATUS_WORDS = {
 }
 
 _NO_FIX = (
-    " No change is known that makes it fit: of a plan that is written (-o PLAN), "
-    "placer explain PLAN --time-limit 300 searches longer for one."
+    " No change that makes it fit was found. To search longer: write the plan with placer place "
+    "... -o PLAN, then placer explain PLAN --time-limit 300."
 )
 
 
@@ -84,7 +84,7 @@ def plan_answer(plan: Plan) -> str:
         required = format_bytes(plan.need_bytes[name])
         return (
             f"Does not fit on {devices}, as far as was found: {name} requires {required}, "
-            f"{format_bytes(over[name])} more than its limit.{_fix(plan, name)}"
+            f"{format_bytes(over[name])} more than its limit.{_fix(plan)}"
         )
     figures = []
     if full := fullest(plan):
@@ -93,13 +93,19 @@ def plan_answer(plan: Plan) -> str:
     return f"{_fits(plan, devices)}: {', '.join(figures)} ({status_words(plan)})."
 
 
-def _fix(plan: Plan, over: str = "") -> str:
-    """Returns the change with which it fits, or may; ``over`` is a device above its limit."""
+def wider_limits(plan: Plan) -> str:
+    """Returns the option with which every device may have what it requires, ``""`` if all do."""
+    limits = [f"{name}={spell_bytes(plan.need_bytes[name])}" for name in plan.over_bytes]
+    return f"--max-memory {','.join(limits)}" if limits else ""
+
+
+def _fix(plan: Plan) -> str:
+    """Returns the change with which it fits, or may."""
     fixes = plan.conflict.fixes if plan.conflict else ()
     if fixes and fixes[0].kind:
         return f" Would fit (tried): {fixes[0].change}."
-    limit = f"--max-memory {over}={spell_bytes(plan.need_bytes[over])}" if over else ""
-    untried = "--offload auto" if plan.request.get("offload") == NEVER else limit
+    untried = wider_limits(plan)
+    untried = "--offload auto" if plan.request.get("offload") == NEVER else untried
     untried = fixes[0].change if fixes else untried
     return f" May fit (not tried): {untried}." if untried else ""
 

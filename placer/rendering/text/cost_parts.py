@@ -28,21 +28,25 @@ def cost_text(plan: Plan) -> str:
     found = f"{sent} sent in {format_count(messages, 'message')}" if messages else "nothing sent"
     if latency and messages:
         found += f", whose latency counts as {format_bytes(messages * latency)}"
+    if metrics.slower_seconds:
+        longer = format_seconds(metrics.slower_seconds)
+        found += f"; ops take {longer} longer than on the fastest device"
+        found += f", which counts as {format_bytes(slower)}" if slower else ""
+    left = []
     if again:
-        more = f"{format_count(len(again), 'message')} of {format_bytes(sum(again))}"
-        found += (
-            f" (without {more} that a device receives once more, for kernels that read on the host)"
-        )
+        verb = "repeats" if len(again) == 1 else "repeat"
+        left.append(f"{_counted(again)} that {verb} a tensor into host memory")
     if swapped:
-        more = f"{format_count(len(swapped), 'message')} of {format_bytes(sum(swapped))}"
-        found += f" (without {more} that --fit adds)"
+        left.append(f"{_counted(swapped)} that --fit adds")
     if own:
-        found += f" (without {format_count(own, 'signal')} of control edges that the plan adds)"
-    if not metrics.slower_seconds:
-        return found
-    longer = f"ops take {format_seconds(metrics.slower_seconds)} longer than on the fastest device"
-    told = f", which counts as {format_bytes(slower)}" if slower else ""
-    return f"{found}; {longer}{told}"
+        left.append(f"{format_count(own, 'signal')} of control edges that the plan adds")
+    return f"{found}; not counted: {', '.join(left)}" if left else found
+
+
+def _counted(sizes: list[int]) -> str:
+    """How many messages: ``"16 messages (64.0 MiB together)"``."""
+    together = "" if len(sizes) == 1 else " together"
+    return f"{format_count(len(sizes), 'message')} ({format_bytes(sum(sizes))}{together})"
 
 
 def _own_signals(plan: Plan) -> int:

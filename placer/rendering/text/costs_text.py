@@ -114,8 +114,8 @@ def calibration_blocks(found: Calibration, width: int) -> list[RenderableType]:
     bandwidth = format_rate(found.device.memory_bandwidth, "B/s")
     note = Text(
         f"Compute, Memory: the share that is reached of {flops} and {bandwidth}; -: it limits none "
-        "of these ops. The table is of ops alone; a step, and what is written, takes "
-        f"{found.between_ops:.3g} times as long.",
+        "of these ops. The table is for ops alone. A step takes "
+        f"{found.between_ops:.3g} times as long, and the description written includes that.",
         style="dim",
     )
     return [Facts("Calibration", rows), shown, note]

@@ -39,7 +39,9 @@ def batch_line(model: ModelFacts) -> RenderableType:
     if still:
         return Text(f"not set: {still} of unknown size; give {ways}", style="yellow")
     given = any(item.bound_shape != item.declared_shape for item in model.inputs)
-    fixed = "set by --shape and --ragged" if given else "fixed by the shapes in the file"
+    ragged = any(item.of for item in model.inputs)
+    by = "--shape and --ragged" if ragged else "--shape"
+    fixed = f"set by {by}" if given else "fixed by the shapes in the file"
     return bound or (fixed if model.inputs else "the model has no inputs")
 
 

@@ -48,7 +48,7 @@ _OWN_LIMITS = (
 )
 """Note on an answer that the clock had a say in before the time limit."""
 
-_OTHER_TIES = "another run may find a different one, equally good"
+_OTHER_TIES = "another run may find another placement, equally good"
 """Note on one that is proven best."""
 
 _REQUIRED = (
@@ -165,9 +165,8 @@ def cut_note(status: str, seconds: float, limit_seconds: float | None) -> str:
 def _fit_line(metrics: PlanMetrics) -> str:
     """How much longer a step takes that was made to fit."""
     extra, step = metrics.fit_extra_seconds or 0.0, metrics.step_seconds or 0.0
-    return (
-        f"{format_seconds(max(extra, 0.0))} more ({format_share(extra, step - extra)}), predicted"
-    )
+    longer = f"{format_seconds(max(extra, 0.0))} ({format_share(extra, step - extra)}) longer"
+    return f"the step is {longer} than before --fit, predicted"
 
 
 def rewriting_text(rewriting: Rewriting) -> str:

@@ -195,7 +195,9 @@ def _lifetime(op: str, until: str | None, width: int) -> str:
     """An op and the last one that reads it, wider where both would read alike."""
     if not until:
         return shorten(op, width)
-    if op != until and shorten(op, width) == shorten(until, width):
+    if op == until:
+        return f"{shorten(op, width)}, while it runs"
+    if shorten(op, width) == shorten(until, width):
         return _lifetime(op, until, width + 10)
     return f"{shorten(op, width)}, until {shorten(until, width)}"
 

@@ -128,7 +128,9 @@ def _transfer_line(found: Verification, summary: Counts) -> str:
     differing = dict(summary["differing_transfers"])
     left = differing.pop("returned", 0)
     codes = [f"{count:,} {_words(code)}" for code, count in differing.items()]
-    codes += [f"{format_count(left, 'output')} not fetched yet"] if left else []
+    if left:
+        fetches = "1 fetch" if left == 1 else f"{left:,} fetches"
+        codes.append(f"{fetches} not checked (the run leaves outputs on their device)")
     return f"{line}; {', '.join(codes)}" if codes else line
 
 
@@ -209,7 +211,7 @@ def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
         )
         for row in found.devices
     ]
-    ran = f"Ran on simulated GPUs, {format_count(found.steps, 'step')}: {PROGRAMS[found.program]}."
+    ran = PROGRAMS[found.program].format(steps=format_count(found.steps, "step"))
     notes = reserve_lines((row.device, row.limit_bytes, row.cap_bytes) for row in found.devices)
     if any(row.peak_bytes > (row.required_bytes or 0) for row in found.devices):
         notes.append(_MORE_IN_USE)

@@ -104,6 +104,16 @@ def test_an_unbound_batch_is_said_aloud():
     assert "not set: x of unknown size; give batch_size=N" in text
     text = render_report(small_report(model=replace(model, batch_size=4)), width=200)
     assert "set to 4 (batch_size); x still open: shapes={'x'" in text
+    bound = replace(model, inputs=(replace(open_input, bound_shape=(4, 8)),))
+    assert "batch       set by shapes\n" in render_report(small_report(model=bound))
+
+
+def test_what_nothing_reads_is_there_while_its_op_runs():
+    """A buffer that ends with the op that writes it has no reader to name."""
+    report = small_report()
+    buffer = replace(report.memory.largest_at_peak[0], until="a")
+    text = render_report(small_report(memory=replace(report.memory, largest_at_peak=(buffer,))))
+    assert "largest at peak  3.00 MiB a, while it runs\n" in text
 
 
 def test_what_is_unknown_is_listed_and_not_counted():

@@ -18,7 +18,8 @@ Run on CPU devices (GPU:0 as CPU:1, GPU:1 as CPU:2); graph optimization off.
 
 Verification
   ops         3 of 4 ran where they were asked to; 1 fed
-  transfers   1 of 1 predicted were made, no others; 1 output not fetched yet
+  transfers   1 of 1 predicted were made, no others; 1 fetch not checked (the
+              run leaves outputs on their device)
   variables   1 of 1 where they should be
   outputs     1 output equal to the unplaced program's (largest difference 0)
   checked on  CPU devices: ops, transfers, variables, outputs
