@@ -20,6 +20,13 @@ from placer.plan.request import Options
 from placer.prediction.costs.op_costs import estimate_costs
 
 _BUILT = ("function", "keras")
+ASSUMED_TRIPS = "assumed_trip_count"
+"""The code of the warning that has the ops of loops whose trip count is not known."""
+
+_ASSUMED_TRIPS = (
+    "some loops run a number of iterations that is unknown: 1 is assumed, or the most that a "
+    "counter allows. To set it, add --trip-count N"
+)
 _IN_SESSIONS = ("graph", "graph_def", "meta_graph")
 
 _UPDATES_WITH_SLOTS = ("ResourceApply", "ResourceSparseApply")
@@ -43,6 +50,11 @@ def cost_ops(
         )
         unused = "unused_trip_count", message, ()
         extraction = replace(extraction, warnings=(*extraction.warnings, unused))
+    if wanted.trip_count is None and any(cost.inaccurate for cost in found.values()):
+        given = estimate_costs(graph, 2, in_place=calibrated)
+        if ops := tuple([name for name, cost in found.items() if cost != given[name]]):
+            assumed = ASSUMED_TRIPS, _ASSUMED_TRIPS, ops
+            extraction = replace(extraction, warnings=(*extraction.warnings, assumed))
     found = _in_environment(found, extraction, cluster, wanted)
     if costs is None:
         return found, extraction

@@ -95,11 +95,15 @@ def advise(plan: Plan, workload: Workload, devices: Devices, deadline: float) ->
 
 
 def _fit_instead(plan: Plan, workload: Workload) -> PlanWarning | None:
-    """A warning for a plan that spills ops of a step that trains: what may keep them."""
+    """A warning for a plan that spills ops of a step that trains, where no accelerator in use has
+    room for what the host holds: what may keep them."""
     wanted = workload.wanted
-    spills = plan.fits and any(device.spilled_bytes for device in plan.devices)
-    spills = spills and any(row.need_bytes and row.type != "CPU" for row in plan.devices)
-    if not spills or wanted.fit or wanted.strategy or wanted.order != FREE:
+    spilled = max((row.required_bytes or 0 for row in plan.devices if row.spilled_bytes), default=0)
+    used = [row for row in plan.devices if row.need_bytes and row.type != "CPU"]
+    lacks_room = all((row.required_bytes or 0) + spilled > row.usable_bytes for row in used)
+    if not (plan.fits and spilled and used and lacks_room):
+        return None
+    if wanted.fit or wanted.strategy or wanted.order != FREE:
         return None
     if not find_roles(workload.graph).gradients:
         return None

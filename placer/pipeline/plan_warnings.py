@@ -17,6 +17,7 @@ from placer.extraction.extraction import Extraction
 from placer.graph.op_graph import OpGraph
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import split_tensor
+from placer.pipeline.costing import ASSUMED_TRIPS
 from placer.pipeline.fitting import FittedPlacement, fit_warnings
 from placer.pipeline.followed_hints import hints_apart
 from placer.pipeline.formulation import Formulation
@@ -179,6 +180,20 @@ def assumed_messages(formulation: Formulation) -> list[str]:
         return sum(any(problem.may_use(op, device) for op in ops) for device in devices) > 1
 
     return sorted(filter(may_be_sent, assumed), key=lambda name: -assumed[name])
+
+
+def assumed_trips(formulation: Formulation) -> list[str]:
+    """The ops in loops of an assumed trip count whose costs differ between their devices."""
+    problem = formulation.problem
+    warnings = formulation.workload.extraction.warnings
+    names = {op for code, _, ops in warnings if code == ASSUMED_TRIPS for op in ops}
+    costs = problem.slower_bytes if problem.objective == "transfer" else problem.seconds
+    return [
+        problem.op_names[op]
+        for op, cost in enumerate(costs)
+        if problem.op_names[op] in names
+        and len({size for device, size in enumerate(cost) if problem.may_use(op, device)}) > 1
+    ]
 
 
 def _assumed_sizes(formulation: Formulation) -> Iterator[Warning_]:

@@ -17,6 +17,7 @@ from placer.pipeline.followed_hints import hints_apart
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.plan_warnings import (
     assumed_messages,
+    assumed_trips,
     plan_warnings,
     with_settings,
 )
@@ -241,7 +242,7 @@ def _answer(
     is_tried = status is Status.INFEASIBLE and fitted is not None
     is_over = metrics is not None and bool(metrics.over_caps(formulation.workload.cluster.caps))
     made = fitted.step if fitted is not None and fitted.step.fits else FittedStep()
-    is_assumed = status is Status.OPTIMAL and bool(assumed_messages(formulation))
+    is_assumed = assumed_messages(formulation) or assumed_trips(formulation)
     if status is Status.OPTIMAL and (is_assumed or made.rewriting or not made.is_proven):
         status = Status.FEASIBLE
     link = cost_link(formulation.workload.cluster)

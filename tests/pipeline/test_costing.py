@@ -20,9 +20,9 @@ def test_a_session_keeps_the_first_value_of_slots():
 
 
 @pytest.mark.parametrize(("limit", "unused"), [(5, True), (None, False)])
-def test_a_trip_count_that_no_loop_takes_is_said(limit, unused):
+def test_a_trip_count_that_no_loop_takes_is_said_and_one_that_is_assumed(limit, unused):
     """A loop with a constant limit has its count; one whose limit is an input takes what is
-    given."""
+    given, and else one that is assumed: nothing is proven then."""
     tf = pytest.importorskip("tensorflow")
     import placer
 
@@ -32,4 +32,10 @@ def test_a_trip_count_that_no_loop_takes_is_said(limit, unused):
         return tf.while_loop(lambda i, _: i < end, lambda i, x: (i + 1, tf.tanh(x)), [0, x])[1]
 
     report = placer.report(step, trip_count=7, devices="CPU:0=1GiB")
-    assert ("unused_trip_count" in [code for code, *_ in report.warnings]) is unused
+    codes = [code for code, *_ in report.warnings]
+    assert ("unused_trip_count" in codes) is unused
+    assert "assumed_trip_count" not in codes
+    plan = placer.place(step, "1xT4", time_limit=2)
+    assert ("assumed_trip_count" in [row.code for row in plan.warnings]) is not unused
+    assert (plan.solver.status == "OPTIMAL") is unused
+    assert ("best for the trip count that is assumed" in plan.summary()) is not unused

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from placer.fitting.step_fitting import fit_step
 from placer.pipeline import fitting as fit_pipeline
 from placer.pipeline.fitting import fit_workload
 from placer.pipeline.fixes import placements_of
+from placer.pipeline.pipeline import _fit_instead
 from placer.pipeline.preparation import prepare
 from placer.pipeline.searching import find_placement
 from placer.pipeline.solved_plan import fitted_plan
@@ -324,3 +326,7 @@ def test_a_plan_that_spills_names_the_other_way(step, free):
     (warning,) = [row for row in plan.warnings if row.code == "fit_instead"]
     assert "--fit auto" in warning.message
     assert "(not tried)" in warning.message
+    roomy = [replace(row, usable_bytes=16 << 30) for row in plan.devices]  # no limit is why then
+    assert (
+        _fit_instead(replace(plan, devices=tuple(roomy)), SimpleNamespace(wanted=Options())) is None
+    )

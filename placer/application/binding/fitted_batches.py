@@ -31,7 +31,8 @@ def batch_advice(specs: Any) -> str:
         if hasattr(spec, "shape")
     ]
     return (
-        f"the batches are {', '.join(shown)}. Make the plan for such batches: "
+        "if the model was compiled again, make the plan again; if its batches are others (they are "
+        f"{', '.join(shown)}), make the plan for such batches: "
         "placer.auto(..., data=(x, y)) or placer.training_step(model, (x, y)); with weights of "
         "samples or classes, (x, y, weights) in place of (x, y)"
     )

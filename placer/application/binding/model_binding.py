@@ -52,9 +52,9 @@ class BoundStep:
     ``method`` gives for the model what runs in its place, the batch in ``parts``; a batch of fewer
     examples runs undivided.  ``check`` sees the model and the first batch of each kind before it is
     trained, and raises where parts are not what the whole is; where it ``is_proved``, only batches
-    that the plan is not of are checked.  Where the batches are not quite
-    those that the plan was made for (``adapts``), ops that it does not know run beside what they
-    read, if they are no larger a share than ``most_unknown``.
+    that the plan is not of are checked.  Where the batches, or what the model was compiled with,
+    are not quite those that the plan was made for (``adapts``), ops that it does not know run
+    beside what they read, if they are no larger a share than ``most_unknown``.
     """
 
     name: str = "train_step"
@@ -286,8 +286,7 @@ class BoundModel:
         if self.plan.control_edges or self.plan.rewriting:
             return False  # what keeps memory low is about the planned ops
         _LOG.warning(
-            "%d of %d ops are not in the plan, as these batches differ from those that it was "
-            "made for: they run on the devices of what they read; %s",
+            "%d of %d ops are not in the plan, and run on the devices of what they read; %s",
             missing,
             len(ops),
             batch_advice(specs),

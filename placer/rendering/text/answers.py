@@ -8,6 +8,12 @@ from placer.plan.rows import device_words
 from placer.rendering.quantities import format_count, format_share, share_of_cap
 from placer.rendering.text.conflict_text import conflict_reason
 
+_ASSUMED = {
+    "assumed_sizes": "sizes that are assumed",
+    "assumed_trip_count": "trip count that is assumed",
+}
+"""Words for what is assumed, by the code of the warning that says so."""
+
 _STATUS_WORDS = {
     "OPTIMAL": "proven best",
     "FEASIBLE": "found, not proven best",
@@ -111,11 +117,11 @@ def _fix(plan: Plan) -> str:
 
 
 def status_words(plan: Plan) -> str:
-    """How good the answer is; what is proven of assumed sizes is no proof."""
+    """How good the answer is; what is proven of assumed figures is no proof."""
     solver = plan.solver
-    is_assumed = any(row.code == "assumed_sizes" for row in plan.warnings)
-    if solver.status == "FEASIBLE" and is_assumed and solver.relative_gap == 0.0:
-        return "proven best for the sizes that are assumed"
+    assumed = [_ASSUMED[row.code] for row in plan.warnings if row.code in _ASSUMED]
+    if solver.status == "FEASIBLE" and assumed and solver.relative_gap == 0.0:
+        return f"proven best for the {' and the '.join(assumed)}"
     if solver.status == "UNKNOWN" and plan.proof:
         return "none found that fits with --fit, and proven impossible without it"
     return _STATUS_WORDS[solver.status]
