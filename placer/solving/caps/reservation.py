@@ -49,6 +49,22 @@ def with_rows(problem: PlacementProblem, rows: Iterable[Mapping[int, int]]) -> P
     return replace(problem, live_bytes=(*problem.live_bytes, *learned))
 
 
+def level(problem: PlacementProblem) -> PlacementProblem:
+    """The problem with the most that is reserved on any accelerator reserved on all of the same
+    capacity: what is moved from one to another takes its gaps along."""
+    most: dict[int, int] = {}
+    for device in problem.beside_host:
+        capacity = problem.capacity_bytes[device]
+        most[capacity] = max(most.get(capacity, 0), problem.transient_bytes[device])
+    return replace(
+        problem,
+        transient_bytes=tuple(
+            size if device == problem.host else most[problem.capacity_bytes[device]]
+            for device, size in enumerate(problem.transient_bytes)
+        ),
+    )
+
+
 def spread(tightened: PlacementProblem, given: PlacementProblem) -> PlacementProblem:
     """The problem with at most a quarter of any capacity reserved beyond ``given``, and half of the
     most that is reserved on any device reserved on all others of the same capacity too: where

@@ -14,7 +14,7 @@ from dataclasses import replace
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps.record import Record
-from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
+from placer.solving.caps.reservation import level, loosen, spread, tighten, with_moments, with_rows
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import value_of
 from placer.solving.process.child_search import start_searcher_ahead
@@ -36,6 +36,7 @@ class Rows:
     tidies = False
     to_prove = False
     reserves = True
+    is_level = False
 
     def __init__(self, given: PlacementProblem, solver: str, *, fits_first: bool = False) -> None:
         self.given = self.tightened = given
@@ -84,15 +85,13 @@ class Rows:
         self.is_missed = bool(overruns)
         if overruns and not self.is_exact and self._cost(searched) >= found.value:
             return self._loosen()
-        is_new = searched.device_of != self.last
-        if not (is_new or (overruns and self.reserves and self.is_exact)):
-            return "the same placement again"
-        self.last = searched.device_of
+        before, last, self.last = self.tightened, self.last, searched.device_of
         if self.reserves:
             self.reserve(searched.device_of, overruns)
         else:
             self.tightened = with_moments(self.tightened, overruns.values())
-        return ""
+        is_over = self.last == last and self.tightened == before
+        return "the same placement again" if is_over else ""
 
     def reserve(self, device_of: Sequence[int], overruns: Mapping[int, DevicePeak]) -> None:
         """Reserves what the prediction of a placement saw beyond the rows; on a device that stays
@@ -107,6 +106,8 @@ class Rows:
         )
         if overruns and self.fits_first:
             self.tightened = spread(self.tightened, self.given)
+        if self.is_level:
+            self.tightened = level(self.tightened)
 
     def _cost(self, searched: Solution) -> float:
         assert searched.device_of is not None

@@ -68,12 +68,18 @@ def solve_under_peaks(
 def _first_plan(search: StagedRun, deadline: Deadline) -> Reasons:
     """Where no accelerator holds all, a placement along the orders before anything is proven."""
     request = search.request
-    if not (request.searches_orders and request.asks_least_cost and _is_too_large(request.problem)):
+    if not _is_divided(request):
         return None
     is_open = request.problem.spill == "auto"
     share = SCHEDULE.plan_share_with_host if is_open else SCHEDULE.plan_share
     ended = _along_orders(search, deadline, share, fits_first=True)
     return "no accelerator holds all", ended
+
+
+def _is_divided(request: PeakRequest) -> bool:
+    """Whether the least cost of a program is asked for that no accelerator holds."""
+    is_asked = request.searches_orders and request.asks_least_cost
+    return is_asked and _is_too_large(request.problem)
 
 
 def _is_too_large(given: PlacementProblem) -> bool:
@@ -203,7 +209,7 @@ def _reserving(search: StagedRun, deadline: Deadline) -> str:
     )
     closed = Rows(given if is_offloaded else replace(given, spill="never"), request.solver)
     closed.share_rows(rows)
-    closed.is_missed = True
+    closed.is_missed, closed.is_level = True, len(given.beside_host) > 2
     closed.reserve(rows.last, request.predict.overruns(rows.last))
     most = SCHEDULE.counted_searches // 2 if deadline.is_counted else None
     ended = search.pursue(closed, deadline, most)
@@ -233,7 +239,7 @@ def _orders(search: StagedRun, deadline: Deadline) -> Reasons:
         why = "trying to bring devices back under their limits" if is_missed else "nothing fits yet"
     elif request.is_layered:
         why = "the program is large: rows find little"
-    elif request.asks_least_cost and _is_too_large(request.problem):
+    elif _is_divided(request):
         why = "no accelerator holds all"
     else:
         return None

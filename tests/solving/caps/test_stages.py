@@ -17,7 +17,7 @@ from placer.prediction.times.step_time import step_seconds
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps import orders, record, rows, staged_run, stages
-from placer.solving.caps.reservation import spread
+from placer.solving.caps.reservation import level, spread
 from placer.solving.caps.schedule import ORDERS, SCHEDULE
 from placer.solving.caps.stages import PeakFinder, solve_under_peaks
 from placer.solving.conflicts.conflict import explain_conflict
@@ -348,6 +348,13 @@ def test_what_is_reserved_on_one_device_is_half_reserved_on_its_likes() -> None:
     given = replace(problem, host=4)
     tightened = replace(given, transient_bytes=(0, 8, 3, 1, 9))
     assert spread(tightened, given).transient_bytes == (2, 4, 3, 1, 9)
+
+
+def test_what_is_reserved_on_one_device_may_be_reserved_on_its_likes() -> None:
+    """All three devices of 16 bytes get the 8 of one, another keeps what it had, and the host."""
+    problem = problem_of(resident=[1], tensors=[], capacity=[16, 16, 16, 5, 16])
+    reserved = replace(problem, host=4, transient_bytes=(0, 8, 3, 1, 9))
+    assert level(reserved).transient_bytes == (8, 8, 8, 1, 9)
 
 
 def test_a_baseline_that_is_faster_and_fits_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
