@@ -117,6 +117,7 @@ def long_step(layers: int, ops_per_layer: int = 20) -> PredictedStep:
         order=tuple(range(count)),
         buffers=buffers,
         memory_bytes={},
+        unused_bytes=(0, 0),
         sent=(sent,),
         step_seconds=count * 1e-3,
         scopes=build_scope_tree(names),

@@ -47,7 +47,7 @@ def telling_scopes(busy: Mapping[str, float]) -> dict[str, list[str]]:
 
     A scope that holds more than a quarter of the ``busy`` seconds is opened: an exported model has
     everything in one or two outer scopes.  It stays closed where that would scatter it, no scope
-    in it holding a hundredth of it.
+    in it holding a hundredth of it.  What lies directly in an opened one is named so.
     """
     large = sum(busy.values()) / 4
     closed: dict[str, list[str]] = {}
@@ -66,5 +66,6 @@ def telling_scopes(busy: Mapping[str, float]) -> dict[str, list[str]]:
             if name != scope and seconds[name] > large:
                 opened.append((name, depth + 1, members))
             else:
-                closed.setdefault(name, []).extend(members)
+                rest = f"{scope}/(directly)" if scope and name == scope else name
+                closed.setdefault(rest, []).extend(members)
     return closed

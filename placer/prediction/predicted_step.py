@@ -71,7 +71,8 @@ class PredictedStep:
 
     ``output_bytes`` are the sized outputs; ``order`` is the execution order that ``buffers`` live
     along (one that peaks as expected), with the bytes in use on every device in ``memory_bytes``.
-    ``groups`` are numbers of colocation groups; an op that nothing holds to another has ``None``.
+    ``unused_bytes`` are loaded on every device, and no op has them.  ``groups`` are numbers of
+    colocation groups; an op that nothing holds to another has ``None``.
     """
 
     ops: tuple[str, ...]
@@ -93,6 +94,7 @@ class PredictedStep:
     step_seconds: float
     scopes: ScopeTree
     groups: tuple[int | None, ...] = ()
+    unused_bytes: tuple[int, ...]
 
 
 def describe_step(
@@ -135,6 +137,7 @@ def describe_step(
         step_seconds=metrics.schedule.step_seconds,
         scopes=build_scope_tree(graph.ops),
         groups=_groups(graph),
+        unused_bytes=tuple(sum(kept.idle.get(name, ())) for name in devices),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any, Unpack
 from cost_models.byte_sizes import format_bytes, format_seconds
 from cost_models.clusters import Devices
 from cost_models.device_names import LOCAL
-from placer.errors import PlacerError, UsageError
+from placer.errors import NoSolutionError, PlacerError, UsageError
 from placer.extraction.process.child_process import one_reading_process
 from placer.plan.request import Keywords, read_options, takes_options
 from placer.prediction.metrics import overruns_text
@@ -26,7 +26,7 @@ from placer.processes import collection_paused
 from placer.questions.auto_advice import Advice
 from placer.questions.auto_programs import AutoProgram, Built, open_program
 from placer.questions.auto_result import AutoResult, AutoRow, seconds_of
-from placer.questions.auto_ways import AS_IT_IS, ONE_PLACEMENT, PARTS, Way, Ways
+from placer.questions.auto_ways import ONE_PLACEMENT, PARTS, Way, Ways
 from placer.solving.process.child_search import one_search_process
 from placer.solving.process.compiling import STEP_TIME, TRANSFER, warm_up
 from placer.strategies.requests import ALL_REDUCE
@@ -109,7 +109,8 @@ class Choice:
             self.rows.append(self._tried(way))
         chosen = self._chosen()
         following = min((seconds_of(r) for r in self.choosable() if r is not chosen), default=None)
-        kept = self.built[chosen.name if chosen else AS_IT_IS]
+        first = next(iter(self.built.values()), self.ways.on_fastest)
+        kept = self.built[chosen.name] if chosen else first
         return AutoResult(
             model=self.program.whole().extraction.model.copy(),
             name=self.program.name,
@@ -147,13 +148,15 @@ class Choice:
                 return row
             built = way.build()
         except PlacerError as error:
-            return replace(row, note=str(error))
+            return replace(row, tried=isinstance(error, NoSolutionError), note=str(error))
         except MemoryError:
             raise
         except Exception as error:  # a step traced in parts runs the model's own code
             _LOG.debug("%s cannot be built", way.name, exc_info=True)
             return replace(row, note=f"cannot be built: {_first_line(error)}")
-        row = replace(row, name=built.name or row.name)
+        if built.refused:
+            return replace(row, note=built.refused)
+        row = replace(row, name=built.name or row.name, tried=True)
         self.built[row.name] = built
         if not built.plan.placement:
             proven = built.plan.solver.status == "INFEASIBLE"

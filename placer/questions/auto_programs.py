@@ -18,6 +18,7 @@ from placer.errors import NoSolutionError, ShapeError, UsageError
 from placer.extraction.files.sources import require_source
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.fitting import fit_workload
+from placer.pipeline.formulation import constraints_of
 from placer.pipeline.placement import as_loaded, place_first_choices, place_workload
 from placer.pipeline.predicted_placement import predict_seconds
 from placer.pipeline.preparation import decide_strategy, prepare
@@ -40,12 +41,14 @@ FIT_SEARCHES = 3
 class Built:
     """A built way: its plan, and the workload of that.
 
-    ``name`` is what it became, where several of one kind were tried.
+    ``name`` is what it became, where several of one kind were tried; ``refused`` says why it may
+    not be chosen: a device string or a pin has an op elsewhere.
     """
 
     plan: Plan
     workload: Workload
     name: str = ""
+    refused: str = ""
 
     @property
     def step_seconds(self) -> float:
@@ -138,15 +141,23 @@ class AutoProgram:
         return self.workloads[size]
 
     def on_one_device(self, device: str, size: int | None = None) -> Built:
-        """Everything on one accelerator, fits or not; a CPU device has the threads of all."""
+        """Everything on one accelerator, fits or not, and whether or not device strings and pins
+        allow it; a CPU device has the threads of all."""
         whole = self.whole(size)
         alone = replace(whole, cluster=with_all_threads(whole.cluster, device))
-        return self._built(place_first_choices(alone), alone)
+        try:
+            return self._built(place_first_choices(alone), alone)
+        except UsageError as error:
+            constraints_of(whole)  # raises for what no device allows
+            free = replace(whole.wanted, clear_devices=True, pins={}, pin_types={})
+            alone = replace(alone, wanted=free)
+            refused = f"not all ops may be on {device}: {str(error).partition(';')[0]}"
+            return replace(self._built(place_first_choices(alone), alone), refused=refused)
 
     def as_it_is(self, built: Built, device: str) -> Built:
         """Returns what was ``built`` on one accelerator as it is where nothing is placed."""
         workload = as_loaded(built.workload)
-        if not workload.graph.idle_bytes.get(device):
+        if built.refused or not workload.graph.idle_bytes.get(device):
             return replace(built)
         return self._built(place_first_choices(workload), workload)
 

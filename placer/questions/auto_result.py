@@ -36,7 +36,7 @@ class AutoRow:
     the highest over the orders of a step, allocator included) are predicted of what was built, and
     missing where nothing was; ``least_seconds`` is the step that it cannot beat.  ``over_bytes`` is
     what the caps lack.  With ``is_exact`` false the results are not those of the whole batch.
-    ``note`` says why it was not chosen.
+    ``tried`` says whether it was built, or found not to fit.  ``note`` says why it was not chosen.
     """
 
     IN_JSON: ClassVar = ("fits",)
@@ -48,12 +48,15 @@ class AutoRow:
     need_bytes: Mapping[str, int] = field(default_factory=dict)
     over_bytes: Mapping[str, int] = field(default_factory=dict)
     is_exact: bool = True
+    tried: bool = False
     note: str = ""
 
     @property
-    def fits(self) -> bool:
-        """It was built, and no device needs more than its cap."""
-        return self.step_seconds is not None and not self.over_bytes
+    def fits(self) -> bool | None:
+        """No device needs more than its cap; ``None`` if it was not tried."""
+        if self.step_seconds is None:
+            return False if self.tried else None
+        return not self.over_bytes
 
 
 def seconds_of(row: AutoRow | None) -> float:

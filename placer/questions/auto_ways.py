@@ -104,7 +104,7 @@ class Ways:
 
     def __iter__(self) -> Iterator[Way]:
         yield from self._as_it_is()
-        if not self.on_fastest.fits:
+        if not (self.on_fastest.fits or self.on_fastest.refused):
             yield from self._with_less_memory()
         yield self._one_placement()
         size, count = self.program.size or 1, len(self.cluster.workers)

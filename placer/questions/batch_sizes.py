@@ -27,17 +27,17 @@ _LARGEST_BATCH = 1 << 20
 class SweepRow:
     """One batch size.  Without devices (or where nothing was placed) the peak is the highest of
     everything on one device; with them, ``peak_bytes`` are by device, and ``transfer_bytes``,
-    ``sent_bytes`` and ``step_seconds`` those of the placement.  ``need_bytes`` are the required
-    memory by device.  ``flops`` is the work of a step.  Tensors of unknown size
-    (``unknown_tensors``) are not counted: the figures are at least so much.  ``fits`` is ``None``
-    where they are too many to tell."""
+    ``sent_bytes`` and ``step_seconds`` those of the placement (``None`` if there is none).
+    ``need_bytes`` are the required memory by device.  ``flops`` is the work of a step.  Tensors of
+    unknown size (``unknown_tensors``) are not counted: the figures are at least so much.  ``fits``
+    is ``None`` where they are too many to tell."""
 
     IN_JSON: ClassVar = ("samples_per_second",)
     batch_size: int
     fits: bool | None
     peak_bytes: Mapping[str, int]
     need_bytes: Mapping[str, int]
-    step_seconds: float
+    step_seconds: float | None
     flops: int
     transfer_bytes: int | None = None
     sent_bytes: int | None = None
@@ -181,7 +181,7 @@ class _Trials:
             fits=found.plan.fits,
             peak_bytes=found.plan.peak_bytes,
             need_bytes=found.plan.need_bytes,
-            step_seconds=found.plan.metrics.step_seconds or 0.0,
+            step_seconds=found.plan.metrics.step_seconds,
             transfer_bytes=found.plan.metrics.transfer_bytes,
             sent_bytes=found.plan.metrics.sent_bytes,
             status=found.plan.solver.status,

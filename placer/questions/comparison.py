@@ -31,7 +31,7 @@ from placer.plan.results import Summarised
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.placement_problem import PlacementProblem
 from placer.processes import collection_paused
-from placer.solving.baselines import BASELINES, SMALLEST_TABLES
+from placer.solving.baselines import BASELINES, ONE_DEVICE, SMALLEST_TABLES
 from placer.solving.baselines.tasks import TooLateError, ending_by
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.caps.stages import solve_under_peaks
@@ -234,9 +234,19 @@ def _baseline(name: str, finder: StepPeaks, workload: Workload) -> ComparedPlace
             tightened = solve_under_peaks(problem, finder, parameters, solver=name)
     except TooLateError:
         return found
-    if tightened.device_of is None:
+    is_kept = name != ONE_DEVICE or _is_on_one(problem, tightened.device_of, solution.device_of)
+    if tightened.device_of is None or not is_kept:
         return replace(found, note="")
     return _row(name, tightened.device_of, problem, workload)
+
+
+def _is_on_one(
+    problem: PlacementProblem, device_of: Sequence[int] | None, first: Sequence[int]
+) -> bool:
+    """Whether a second placement is on no more accelerators than the first, which is on one as far
+    as ops may be there: with less room it may be divided to fit."""
+    used, known = ({*found} - {problem.host} for found in (device_of or (), first))
+    return len(used) <= len(known)
 
 
 def _row(

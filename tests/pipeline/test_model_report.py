@@ -192,6 +192,14 @@ def test_scopes_are_as_deep_as_it_takes_to_tell_something():
     assert [spot.name for spot in compute.by_scope] == ["deep/one", "deep/two", ""]
 
 
+def test_what_lies_directly_in_an_opened_scope_does_not_bear_its_name():
+    """A row called as a scope has all that is in it."""
+    graph = draw("x -> deep/one/a, deep/b")
+    seconds = {"deep/one/a": 3.0, "deep/b": 1.0}
+    compute = analyse(_extraction(graph), draw_costs(graph), _metrics(graph, seconds)).compute
+    assert [spot.name for spot in compute.by_scope] == ["deep/one", "deep/(directly)", ""]
+
+
 def test_a_scope_of_many_small_parts_stays_closed():
     """A hundred and twenty layers of equal time in one scope are one row, not ten of them."""
     layers = [f"gradients/layer_{number}/MatMul" for number in range(120)]

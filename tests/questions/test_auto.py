@@ -1,5 +1,7 @@
 """What ``placer auto`` decides, held against building every way; and the command."""
 
+import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -20,6 +22,8 @@ from placer.plan.schemas import load_schema
 from placer.questions.auto import DOUBT_SECONDS
 from placer.questions.auto_programs import open_program
 from placer.questions.auto_ways import AS_IT_IS, Ways
+from placer.rendering.json_text import to_json
+from placer.rendering.results import render_result
 from placer.strategies.requests import MICRO_BATCHES, StrategyRequest
 
 WORK = {"work_limit": 20, "time_limit": 60.0}
@@ -265,8 +269,47 @@ def test_the_json_fits_its_schema_and_csv_has_a_row_per_way(saved_model, capsys)
     Draft202012Validator(load_schema("auto")).validate(found)
     assert found["chosen"] is None
     assert "does not fit" in found["rows"][0]["note"]
-    assert main([*words, "--format", "csv"]) in (0, 6)
-    assert len(capsys.readouterr().out.splitlines()) == len(found["rows"]) + 1
+    assert [row["fits"] for row in found["rows"]] == [False] * len(found["rows"])
+    assert main([*words, "--offload", "never", "--format", "csv"]) == 6
+    rows = [*csv.DictReader(io.StringIO(capsys.readouterr().out))]
+    assert [row["fits"] for row in rows] == ["False"] * len(found["rows"])
+
+
+@pytest.mark.slow
+def test_whether_a_way_fits_that_was_not_tried_is_not_known(saved_model):
+    """Null in JSON, empty in CSV, "not built" on the page."""
+    found = placer.auto(str(saved_model), "2xT4", batch_size=32)
+    data = json.loads(to_json(found))
+    Draft202012Validator(load_schema("auto")).validate(data)
+    rows = [*csv.DictReader(io.StringIO(render_result(found, "csv", width=80)))]
+    untried = [row.step_seconds is None for row in found.rows]
+    assert any(untried)
+    assert [row["fits"] is None for row in data["rows"]] == untried
+    assert [row["fits"] == "" for row in rows] == untried
+    assert render_result(found, "html", width=80).count("<td>not built") == sum(untried)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [{"pins": {"y": "GPU:1"}}, {}])
+def test_what_may_not_be_on_the_first_accelerator_is_placed_on_several(tmp_path, asked):
+    """By a device string or by a pin: the row that changes nothing says so, the others are tried;
+    a device that no device string may name is refused as ever."""
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 64], name="x")
+        with tf.device(None if asked else "/device:GPU:1"):
+            tf.matmul(x, tf.ones((64, 64)), name="y")
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    found = placer.auto(path, "2xT4", batch_size=32, outputs=("y",), **asked, **WORK)
+    first, second = found.rows[:2]
+    assert first.note.startswith("not all ops may be on GPU:0: ")
+    assert (first.step_seconds, first.fits) == (None, None)
+    assert (second.name, found.chosen, found.plan.placement["y"]) == (
+        *("one-placement", "one-placement"),
+        "GPU:1",
+    )
+    with pytest.raises(UsageError, match="GPU:1"):
+        placer.auto(path, "1xT4", batch_size=32, outputs=("y",), **asked, **WORK)
 
 
 def test_for_memory_the_simplest_way_that_fits_is_taken(saved_model, tmp_path):

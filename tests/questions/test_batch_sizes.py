@@ -53,6 +53,8 @@ def test_what_fits_with_offloading_alone_is_said(saved_model):
     assert (found.largest_fitting, found.offloaded_fitting) == (None, 8)
     assert "was found to fit without offloading, not even 8" in found.summary(width=200)
     assert "With offload='auto', batch 8 fits (tried)." in found.summary(width=200)
+    (row,) = csv.DictReader(io.StringIO(sweep_csv(found)))
+    assert (found.rows[0].step_seconds, row["step_seconds"]) == (None, "")  # "-" in the table
     asked = sweep(saved_model, [8], "GPU:100KiB", offload="auto", time_limit=2.0, max_trials=0)
     assert asked.largest_fitting == 8
     assert "All fit with offloading; the largest tried is 8" in asked.summary(width=200)

@@ -117,6 +117,11 @@ def test_what_the_allocator_needs_counts_for_every_row():
     assert row.peak_bytes["GPU:0"] < cap
     assert not row.fits
     assert row.over_bytes == {"GPU:0": alone.need_bytes - cap}
+    caps = {0: cap, 1: cap}  # a second run with lower limits has two to fill
+    rows = strategies(compare(program, "2xGPU", max_memory=caps, time_limit=1))
+    assert rows["one-device"].need_bytes["GPU:1"] == 0
+    assert rows["one-device"].over_bytes == row.over_bytes
+    assert rows["balanced"].need_bytes["GPU:1"] > 0
 
 
 def test_a_baseline_that_does_not_end_in_time_is_said_not_to(network, monkeypatch):

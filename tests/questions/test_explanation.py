@@ -24,6 +24,8 @@ from placer.questions.explanation import (
     explain_plan,
 )
 from placer.questions.fixes import find_fixes
+from placer.questions.saved_plans import with_step
+from placer.rendering.html.page import render_page
 from placer.rendering.text.explanation_text import (
     conflict_blocks,
     op_explanation_blocks,
@@ -128,8 +130,11 @@ def test_a_join_that_is_read_through_has_no_reason():
 
     plan = place(joined, **CAPS)
     plan = replace(plan, rewriting=Rewriting(released=("join",)))
-    counts = explain_plan(plan, joined).ops
-    assert sum(sum(row.values()) for row in counts.values()) == len(plan.placement) - 1
+    found, count = explain_plan(plan, joined), len(plan.placement)
+    assert sum(sum(row.values()) for row in found.ops.values()) == count - 1
+    told = f"{count - 1} of the {count} ops run; the other one is a join of gradients that"
+    assert told in " ".join(found.summary().split())
+    assert told in render_page(with_step(plan, joined))
     with pytest.raises(UsageError, match="join does not run under this plan"):
         explain_op(plan, "join", joined)
 

@@ -217,9 +217,11 @@ def test_questions_about_a_plan_have_its_figures(plans, requests, kind):
     for number, device in enumerate(plan.devices, start=1):
         held = [e for e in events if e["ph"] == "C" and e["pid"] == number]
         peak = max((sum(e["args"].values()) for e in held), default=0)
+        assert {e["args"].get("unused", 0) for e in held} <= {step.unused_bytes[number - 1]}
         assert device.peak_low_bytes <= peak <= device.peak_memory_bytes
         kept = [b.bytes for b in step.buffers if b.device == number - 1 and b.kind in RESIDENT]
         unused = found.resident_bytes[device.name].get("unused", 0)
+        assert unused == step.unused_bytes[number - 1]
         assert sum(kept) + unused == device.resident_bytes  # the page draws both
     edges = networkx.parse_graphml(graphml(drawn.step(), 10_000)).edges(data="transfer_bytes")
     crossing = {row.bytes for row in plan.transfers if row.kind in ("data", "feed")}

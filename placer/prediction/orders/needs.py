@@ -170,14 +170,17 @@ def parts_of_needs(
     caps: Mapping[str, int],
 ) -> dict[str, MemoryNeed]:
     """The ``needs`` with what loading, the first step and later steps need on each GPU; the largest
-    of these is no less than the highest of the ``peaks``."""
+    of these is no less than the highest of the ``peaks``.  No order needs less than the lowest of
+    them, or than loading."""
     found = dict(needs)
     for name, need in needs.items():
         if not is_cpu(name):
             cap = caps.get(name, need.need.high_bytes)
             asked = [along[name] for along in requests]
             parts = _need_parts(step, name, need, peaks[name].high_bytes, asked, cap)
-            found[name] = replace(need, parts=parts)
+            floor = max(peaks[name].low_bytes, parts.loading_bytes, need.need.low_bytes)
+            low = min(floor, need.need.expected_bytes)
+            found[name] = replace(need, parts=parts, need=replace(need.need, low_bytes=low))
     return found
 
 

@@ -114,7 +114,10 @@ def _bytes_by_kind(step: PredictedStep, device: int) -> dict[str, list[int]]:
             change = changes.setdefault(buffer.kind, [0] * (len(step.order) + 1))
             change[buffer.first] += buffer.bytes
             change[buffer.last + 1] -= buffer.bytes
-    return {kind: list(accumulate(changes[kind])) for kind in KINDS if kind in changes}
+    lines = {kind: list(accumulate(changes[kind])) for kind in KINDS if kind in changes}
+    if unused := step.unused_bytes[device]:
+        lines["unused"] = [unused] * (len(step.order) + 1)
+    return lines
 
 
 def _fullest_moments(times: Sequence[int], in_use: Sequence[int]) -> Iterable[int]:

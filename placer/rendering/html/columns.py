@@ -65,6 +65,7 @@ def step_columns(step: PredictedStep) -> dict[str, object]:
             "length": [buffer.last - buffer.first for buffer in step.buffers],
         },
         "sent": _sent(step),
+        "unused": list(step.unused_bytes),
         "step": round(step.step_seconds * _PICOSECONDS),
         "strings": list(strings.numbers),
     }

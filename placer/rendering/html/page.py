@@ -36,6 +36,7 @@ from placer.rendering.text.answers import (
     report_answer,
     report_parts,
     status_words,
+    unrun_note,
 )
 from placer.rendering.text.auto_text import verdict
 from placer.rendering.text.plan_text import NOTES
@@ -146,6 +147,7 @@ def _render(
         auto=document.get("auto"),
         answer=answer,
         idle="" if placed is None or "auto" in document else idle_note(placed),
+        unrun="" if placed is None or step is None else unrun_note(placed, len(step.ops)),
         words="" if placed is None else status_words(placed),
         parts=parts,
         model=document.get("model") or (plan or {})["model"],

@@ -179,6 +179,16 @@ def idle_note(plan: Plan) -> str:
     )
 
 
+def unrun_note(plan: Plan, running: int) -> str:
+    """The difference between the ops of a plan and those ``running``; ``""`` if there is none."""
+    count = len(plan.placement) - running
+    if count <= 0 or not plan.rewriting.released:
+        return ""
+    joins = "the other one is a join" if count == 1 else "the others are joins"
+    run = f"{running:,} of the {len(plan.placement):,} ops run"
+    return f"{run}; {joins} of gradients that --fit reads through."
+
+
 def _fits(plan: Plan, devices: str) -> str:
     """That it fits, and how much of it is on the host for want of room."""
     used, offloaded = set(plan.placement.values()), []

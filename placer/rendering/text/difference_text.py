@@ -27,6 +27,7 @@ _IN_FILE = ("transfer_", "slower_bytes", "peak ")
 
 _NAMES = {
     "bottleneck_seconds": "busiest device",
+    "peak_bytes": "expected peak",
     "high_bytes": "highest peak",
     "critical_path_seconds": "critical path",
     "slower_seconds": "slower work",

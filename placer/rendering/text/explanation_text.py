@@ -12,7 +12,7 @@ from placer.plan.rows import PlannedTransfer
 from placer.problem.conflict import Fix
 from placer.questions.explanation import Move, OpExplanation, PlanExplanation
 from placer.rendering.quantities import format_count, format_seconds, overruns, shorten, signed
-from placer.rendering.text.answers import plan_answer
+from placer.rendering.text.answers import plan_answer, unrun_note
 from placer.rendering.text.conflict_text import fix_line, shared_words
 from placer.rendering.text.layout import Facts, Rows, Title, answer_line
 from placer.rendering.text.plan_text import (
@@ -61,12 +61,13 @@ def op_explanation_blocks(found: OpExplanation, width: int) -> list[RenderableTy
 
 def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[RenderableType]:
     """Returns the reasons of the ops of every device, and why the largest transfers cross."""
-    plan = found.plan
+    plan, running = found.plan, sum(sum(counts.values()) for counts in found.ops.values())
     return [
         answer_line(plan_answer(plan)),
         plan_title(plan, width),
         Facts("Placement", [(cost_label(plan.solver), quality_text(plan.solver))]),
         _by_reason("Ops by reason", found.ops, "{:,}".format, width),
+        *[Text(note) for note in filter(None, [unrun_note(plan, running)])],
         _by_reason("Resident by reason", found.resident_bytes, format_bytes, width),
         _crossings(found, width),
         *([Text(_ELSEWHERE)] if any("chosen" in row for row in found.ops.values()) else []),

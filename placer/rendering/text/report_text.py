@@ -181,7 +181,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         resident += f"; {format_bytes(apart)} of it {where}"
     return [
         *_required_rows(report),
-        ("peak", f"{peak}{while_running}"),
+        ("expected peak", f"{peak}{while_running}"),
         ("range", f"{peaks}{unsure}"),
         ("at the peak", at_peak or "nothing is alive"),
         ("scopes at peak", Text("\n".join(scopes) or "none")),

@@ -78,14 +78,13 @@ def sweep_csv(found: Sweep) -> str:
 
 def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
     needs = [row.need_bytes.get(device) for device in found.caps]
-    has_step = bool(row.step_seconds)
     least, most = ("≥ ", "≤ ") if row.unknown_tensors else ("", "")
     return [
         f"{row.batch_size:,}",
         {True: "yes", False: "no", None: "not known"}[row.fits],
         *(known(need, lambda size: least + format_bytes(size)) for need in needs),
         *([known(row.sent_bytes, lambda size: least + format_bytes(size))] if placed else []),
-        least + format_seconds(row.step_seconds) if has_step else "-",
+        known(row.step_seconds, lambda seconds: least + format_seconds(seconds)),
         f"{most}{row.samples_per_second:,.0f}" if row.samples_per_second else "-",
         least + format_flops(row.flops),
         _bar(found, row),

@@ -19,13 +19,13 @@ from placer.solving.baselines.sequential import (
 from placer.solving.baselines.tables import smallest_tables
 from placer.solving.baselines.tasks import DoesNotFitError
 
-SMALLEST_TABLES = "smallest-tables"
+ONE_DEVICE, SMALLEST_TABLES = "one-device", "smallest-tables"
 
-__all__ = ["BASELINES", "SMALLEST_TABLES", "DoesNotFitError"]
+__all__ = ["BASELINES", "ONE_DEVICE", "SMALLEST_TABLES", "DoesNotFitError"]
 
 BASELINES: Mapping[str, Callable[[PlacementProblem], tuple[int, ...]]] = MappingProxyType(
     {
-        "one-device": one_device,
+        ONE_DEVICE: one_device,
         "tensorflow-default": tensorflow_default,
         "first-fit": first_fit,
         "balanced": balanced,

@@ -139,6 +139,22 @@ def test_every_step_may_take_another_order():
     assert with_orders_ahead(step, needs, []) == needs
 
 
+def test_no_order_needs_less_than_its_peak_or_than_loading_does():
+    """A single order is followed, and a little below it is thought of: loading is not below."""
+    graph = draw("w=Const -> a", "x -> a", bytes={"w": 8 << 20, "x": 1 << 20, "a": 1 << 20})
+    costs = draw_costs(graph, persistent_bytes={"w": 8 << 20})
+    step = StepMemory(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), ("GPU:0",))
+    requests = requests_along(step, [tuple(graph.ops)])
+    peaks = [*map(peaks_in, requests)]
+    needs = needs_along(step, requests, peaks)
+    caps, low = {"GPU:0": 64 << 20}, needs["GPU:0"].need.low_bytes
+    floor = PeakRange(low_bytes=low + 7, expected_bytes=low + 8, high_bytes=low + 9)
+    for peak in (replace(floor, low_bytes=low), floor):
+        found = parts_of_needs(step, needs, {"GPU:0": peak}, requests, caps)["GPU:0"]
+        least = max(peak.low_bytes, found.parts.loading_bytes)
+        assert least <= found.need.low_bytes <= found.need.expected_bytes <= found.need.high_bytes
+
+
 def test_no_peak_of_a_step_is_above_all_parts_of_its_need():
     """A step whose peak is 64 MiB, and whose allocator needs 5 along the orders that are followed:
     no split of chunks makes 64 MiB fit."""

@@ -233,6 +233,55 @@ def test_scopes_open_and_close_by_keyboard(show, report):
     assert parts() == before
 
 
+def test_name_scopes_count_what_is_below_them_as_a_report_does(show, report):
+    """The tab has as many rows as it says, and a row the figures of the report's text."""
+    page = show(render_page(report))
+    (tab,) = (
+        each
+        for each in page.find_elements("css selector", "[role=tab]")
+        if each.text.startswith("Name scopes")
+    )
+    page.execute_script("arguments[0].click()", tab)
+    rows = page.execute_script(
+        """return [...document.querySelectorAll('#table-panel tbody tr:not([aria-hidden])')]
+          .map((row) => [...row.cells].map((cell) => cell.textContent))"""
+    )
+    assert tab.text == f"Name scopes {len(rows)}"
+    shown = {name: (time, int(ops.replace(",", ""))) for name, time, ops, *_ in rows}
+    for spot in report.compute.by_scope:
+        if spot.name in shown:
+            assert shown[spot.name][1] == spot.op_count
+    assert len(shown.keys() & {spot.name for spot in report.compute.by_scope}) >= 3
+
+
+def test_what_is_loaded_and_not_used_is_named_in_every_view(show):
+    """In the treemap beside the sum, which has ops alone; in the memory view as a kind."""
+    plan = drawn_plan()
+    step = replace(plan.step(), unused_bytes=tuple(3 << 20 for _ in plan.step().devices))
+    page = show(render_page(replace(plan, step=lambda: step)))
+    assert (
+        "beside 3.00 MiB loaded and not used"
+        in page.find_element("css selector", "#scopes .note").text
+    )
+    assert "loaded, not used" in page.find_element("css selector", "#memory .legend").text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [
+        (1, 1 << 30, "Peak {own} along this execution order; 1 B to 1.00 GiB over"),
+        (1, 2, "Peak 1 B to 2 B over all orders followed; {own} along this execution order in"),
+    ],
+)
+def test_a_peak_that_the_picture_does_not_reach_is_the_plans(show, low, high, told):
+    """Such as that of a loop, which the picture has as one op: the plan's comes first."""
+    plan = drawn_plan()
+    rows = [replace(row, peak_low_bytes=low, peak_memory_bytes=high) for row in plan.devices]
+    page = show(render_page(replace(plan, devices=tuple(rows))))
+    own = page.find_element("css selector", "#cursor .moment b").text
+    assert told.format(own=own) in page.find_element("css selector", "#memory .note").text
+
+
 def test_light_and_dark(show):
     """The button switches, and the paper changes with it."""
     page = show(render_page(drawn_plan()))

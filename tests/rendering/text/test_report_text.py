@@ -27,7 +27,7 @@ Model
 
 Memory of a step with everything on one device
   required         6.00 MiB
-  peak             5.00 MiB, while a runs
+  expected peak    5.00 MiB, while a runs
   range            4.00 MiB to 6.00 MiB by the order of the ops; not validated
                    on GPUs
   at the peak      activations 5.00 MiB, weights 4.00 KiB, constants 16 B,
@@ -130,7 +130,7 @@ def test_what_is_unknown_is_listed_and_not_counted():
     assert "t0:0" not in text
     assert "and 1 more" in text
     assert "no cost model   Odd 7; 0.0% of the time" in text
-    for figure in ("peak             at least 5.00 MiB", "at least 4.00 MFLOP", "at least 4.10 ms"):
+    for figure in ("expected peak    at least 5.00 MiB", "at least 4.00 MFLOP", "at least 4.10 ms"):
         assert figure in text
 
 

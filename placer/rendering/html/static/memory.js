@@ -12,13 +12,6 @@ const memoryView = () => {
     const bytes = planRow(device)?.usable_bytes;
     return bytes && bytes !== ampleBytes ? bytes : 0;
   };
-  // What is loaded on a device and read by no op: all that is resident but what ops hold.
-  const unusedOf = (device) => {
-    let bytes = planRow(device)?.resident_bytes ?? 0;
-    const kept = step.kinds.indexOf("activation");  // resident kinds come first
-    buffers.device.forEach((where, i) => { if (where === device && buffers.kind[i] < kept) bytes -= buffers.bytes[i]; });
-    return Math.max(0, bytes);
-  };
   const kindClass = (kind) => kind < step.kinds.length ? `kind-${step.kinds[kind]}` : "unused";
   const nameOfKind = (kind) => kind < step.kinds.length ? kindName(step.kinds[kind]) : "loaded, not used";
 
@@ -26,7 +19,7 @@ const memoryView = () => {
   const series = (device) => {
     if (seriesOf[device]) return seriesOf[device];
     const kinds = step.kinds.map(() => null);
-    const unused = unusedOf(device);
+    const unused = step.unused[device];
     for (let i = 0; i < buffers.op.length; i += 1) {
       if (buffers.device[i] !== device || !buffers.bytes[i]) continue;
       const line = kinds[buffers.kind[i]] ??= new Float64Array(count + 1);
@@ -179,8 +172,10 @@ const memoryView = () => {
   const tellFacts = () => {
     const row = planRow(device);
     const peak = series(device);
-    facts.textContent = `Peak ${formatBytes(peak.total[peak.peak])} along this execution order` +
-      (row?.peak_memory_bytes ? `; ${formatBytes(row.peak_low_bytes)} to ${formatBytes(row.peak_memory_bytes)} over all orders followed` : "") +
+    const own = peak.total[peak.peak], drawn = `${formatBytes(own)} along this execution order`;
+    const known = row?.peak_memory_bytes, over = known ? `${formatBytes(row.peak_low_bytes)} to ${formatBytes(known)} over all orders followed` : "";
+    const isLike = known && row.peak_low_bytes <= own && own <= known;
+    facts.textContent = (isLike ? `Peak ${drawn}; ${over}` : known ? `Peak ${over}; ${drawn} in this picture, which has each loop as one op` : `Peak ${drawn}`) +
       (row?.need_bytes && row.allocator ? `; its allocator requires ${formatBytes(row.need_low_bytes)} to ${formatBytes(row.need_bytes)}` : "") +
       (limitOf(device) ? `; limit ${formatBytes(limitOf(device))}.` : ".");
     if (together) facts.textContent = "All devices with a limit; the cursor follows the tightest.";

@@ -60,17 +60,22 @@ const transferTable = () => {
   const kinds = [...new Set(sent.map((row) => row.kind))];
   return lazyTable("Transfers", heads, sent.map((_, i) => i), { filterText: (i) => `${sent[i].tensor} ${sent[i].from} ${sent[i].to} ${sent[i].kind}`, choices: kinds.map((kind) => ({ name: kind, keep: (i) => sent[i].kind === kind })) });
 };
-const sumTable = (label, names, groupOf, choices) => {
+// Groups with `parents` (0 has none) count what is in the groups below them too, as a report does.
+const sumTable = (label, names, groupOf, parents = []) => {
   const sums = names.map(() => ({ ops: 0, seconds: 0, flops: 0, accessed: 0, resident: 0 }));
   for (let op = 0; op < opCount; op += 1) {
     const sum = sums[groupOf[op]];
     sum.ops += 1; sum.seconds += step.seconds[op]; sum.flops += step.flops[op]; sum.accessed += step.bytes_accessed[op]; sum.resident += step.persistent_bytes[op];
   }
   const whole = sums.reduce((all, sum) => all + sum.seconds, 0);
+  for (let inner = parents.length - 1; inner > 0; inner -= 1) {
+    const outer = sums[parents[inner]];
+    if (parents[inner]) for (const key of Object.keys(outer)) outer[key] += sums[inner][key];
+  }
   const numberHead = (head, key, format, first) => ({ head, number: true, first, text: (i) => format(sums[i][key]), sort: (i) => sums[i][key] });
   const heads = [{ head: label, text: (i) => names[i], cell: (i) => element("span", { title: names[i] }, shorten(names[i], 60)) }, numberHead("Time", "seconds", formatTime, true), numberHead("Ops", "ops", formatCount),
     { head: "Share", number: true, text: (i) => formatShare(sums[i].seconds, whole), sort: (i) => sums[i].seconds }, numberHead("FLOPs", "flops", formatFlops), numberHead("Accessed", "accessed", formatBytes), numberHead("Resident", "resident", formatBytes)];
-  return lazyTable(`${label}s`, heads, names.map((_, i) => i).filter((i) => sums[i].ops), { filterText: (i) => names[i], choices });
+  return lazyTable(`${label}s`, heads, names.map((_, i) => i).filter((i) => sums[i].ops), { filterText: (i) => names[i] });
 };
 const variableTable = () => {
   const names = Object.keys(plan.variables);
@@ -83,7 +88,7 @@ const tablesView = () => {
     ["Ops", opCount, opTable],
     plan?.transfers.length ? ["Transfers", plan.transfers.length, transferTable] : null,
     step ? ["Op types", typeNumbers.length, () => sumTable("Op type", typeNumbers.map((n) => step.strings[n]), step.op_type.map((n) => typeIndex.get(n)))] : null,
-    step ? ["Name scopes", columns.scope_parent.length, () => sumTable("Name scope", columns.scope_parent.map((_, s) => scopePath(s) || "(none)"), columns.scope)] : null,
+    step ? ["Name scopes", columns.scope_parent.length - !columns.scope.includes(0), () => sumTable("Name scope", columns.scope_parent.map((_, s) => scopePath(s) || "(no scope)"), columns.scope, columns.scope_parent)] : null,
     plan && Object.keys(plan.variables).length ? ["Variables", Object.keys(plan.variables).length, variableTable] : null,
   ].filter(Boolean);
   const panel = element("div", { role: "tabpanel", id: "table-panel", tabindex: -1 });

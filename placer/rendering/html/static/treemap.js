@@ -41,10 +41,10 @@ const treemapView = (memory) => {
     return amounts;
   };
   const measures = [
-    ...devices.map((name, device) => ({ name: `Memory at the peak of ${name}`, amounts: () => atPeak(device), format: formatBytes })),
+    ...devices.map((name, device) => ({ name: `Memory at the peak of ${name}`, amounts: () => atPeak(device), apart: step.unused[device], format: formatBytes })),
     { name: "Busy time", amounts: () => step.seconds, format: formatTime },
     { name: "FLOPs", amounts: () => step.flops, format: formatFlops },
-    { name: "Resident memory", amounts: () => step.persistent_bytes, format: formatBytes },
+    { name: "Resident memory", amounts: () => step.persistent_bytes, apart: step.unused.reduce((sum, bytes) => sum + bytes, 0), format: formatBytes },
     { name: "Output bytes", amounts: () => step.output_bytes, format: formatBytes },
   ].filter((measure) => measure.amounts().some((amount) => amount > 0));
   if (!measures.length) { bodyOf("scopes").append(element("p", { class: "note" }, "Nothing here takes memory or time.")); return { paint: () => {} }; }
@@ -131,7 +131,7 @@ const treemapView = (memory) => {
     for (let scope = root; scope > 0; scope = columns.scope_parent[scope]) path.unshift(scope);
     crumbs.replaceChildren(element("button", { type: "button", onclick: () => enter(0), disabled: root === 0 }, "everything"),
       ...path.flatMap((scope) => [" / ", element("button", { type: "button", onclick: () => enter(scope), disabled: scope === root }, columns.strings[columns.scope_name[scope]])]));
-    caption.textContent = `${measure.format(measure.sums[root])} in all${devices.length > 1 ? "; coloured by the device that holds most of it" : ""}.`;
+    caption.textContent = `${measure.format(measure.sums[root])} in all${measure.apart ? `, beside ${measure.format(measure.apart)} loaded and not used` : ""}${devices.length > 1 ? "; coloured by the device that holds most of it" : ""}.`;
   };
   const choose = element("label", {}, "Show ", element("select", { onchange: (event) => { measure = measures[event.target.selectedIndex]; root = 0; paint(); } },
     ...measures.map((m) => element("option", { selected: m === measure }, m.name))));
