@@ -146,8 +146,7 @@ def _render(
         plan=plan,
         auto=document.get("auto"),
         answer=answer,
-        idle="" if placed is None or "auto" in document else idle_note(placed),
-        unrun="" if placed is None or step is None else unrun_note(placed, len(step.ops)),
+        placed_notes=_placed_notes(placed, step, "auto" in document),
         words="" if placed is None else status_words(placed),
         parts=parts,
         model=document.get("model") or (plan or {})["model"],
@@ -161,6 +160,14 @@ def _render(
         style=style,
         style_hash=_hash(style),
     )
+
+
+def _placed_notes(placed: Plan | None, step: PredictedStep | None, is_automatic: bool) -> list[str]:
+    """Notes on a placement: idle accelerators (``auto`` says more of them), ops that do not run."""
+    if placed is None:
+        return []
+    idle = "" if is_automatic else idle_note(placed)
+    return [idle, "" if step is None else unrun_note(placed, len(step.ops))]
 
 
 def json_in_script(value: Any) -> str:
