@@ -190,3 +190,8 @@ def bytes_with_unit(size: str | int) -> int:
         plural = "s" * (found > 1)
         raise ValueError(f"{size.strip()} byte{plural}? Write the unit: {found}{unit}, or {found}B")
     return found
+
+
+def format_count(count: int, noun: str, plural: str = "") -> str:
+    """``"1,024 ops"``, ``"1 op"``: a number with its noun."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cost_models.byte_sizes import bytes_with_unit, format_bytes, format_seconds
+from cost_models.byte_sizes import bytes_with_unit, format_bytes, format_count, format_seconds
 from cost_models.clusters import parse_cluster
 from cost_models.device_names import matches
 from placer.commands import options
@@ -285,7 +285,8 @@ def check_moved(gates: Sequence[str], found: Verification) -> GateVerdict | None
     if not moved:
         return GateVerdict(passed=True)
     shown = ", ".join(row.op for row in moved[:3])
-    sentence = f"{len(moved):,} ops ran on another device than they ask for, such as {shown}"
+    count = format_count(len(moved), "op")
+    sentence = f"{count} ran on another device than was asked for, such as {shown}"
     return GateVerdict(passed=False, failures=(sentence,))
 
 

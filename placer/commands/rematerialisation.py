@@ -70,7 +70,7 @@ def _describe(problem: RematerialisationProblem, found: Rematerialisation) -> di
 
 def _summary(problem: RematerialisationProblem, found: Rematerialisation) -> str:
     """A few lines for a terminal."""
-    from placer.rendering.quantities import format_count
+    from cost_models.byte_sizes import format_count
 
     order = "in the given order" if problem.keep_order else "in any order"
     lines = [

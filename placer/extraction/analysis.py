@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+from cost_models.byte_sizes import format_count
 from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import is_known
 from placer.errors import ShapeError, some
@@ -158,7 +159,8 @@ def _infer(
     warnings: list[Warning_] = []
     if found.refused:
         first, reason = next(iter(found.refused.items()))
-        message = f"TensorFlow refuses {len(found.refused)} ops, the first {first!r}: {reason}"
+        count = format_count(len(found.refused), "op")
+        message = f"TensorFlow refuses {count}, such as {first!r}: {reason}"
         warnings.append(("refused_op", message, tuple(found.refused)))
     if found.data_dependent:
         names = found.data_dependent
@@ -214,8 +216,8 @@ def _unknown_ops(program: FlatProgram, definitions: OpDefinitions) -> Iterator[W
     unknown = {op_type for op_type in op_types if not definitions.is_registered(op_type)}
     if unknown:
         names = tuple(node.name for node in program.graph_def.node if node.op in unknown)
-        kinds = ", ".join(sorted(unknown))
-        yield "unknown_op_type", f"TensorFlow does not know {len(names)} ops of type {kinds}", names
+        count, kinds = format_count(len(names), "op"), ", ".join(sorted(unknown))
+        yield "unknown_op_type", f"TensorFlow does not know {count} of type {kinds}", names
 
 
 def unknown_roots(graph: OpGraph) -> Iterator[str]:

@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from cost_models.byte_sizes import format_bytes, parse_bytes, parse_reserve, spell_bytes
+from cost_models.byte_sizes import (
+    format_bytes,
+    format_count,
+    parse_bytes,
+    parse_reserve,
+    spell_bytes,
+)
 from cost_models.clusters import Devices, parse_cluster
 from cost_models.devices import presets
 from placer.errors import NoSolutionError, PlacerError
@@ -385,11 +391,11 @@ def fit_note(plan: Plan) -> str:
     if plan.rewriting.released:
         done.append("releasing gradients after their updates")
     if plan.rewriting.clones:
-        done.append(f"computing {len(plan.rewriting.clones):,} ops twice")
+        done.append(f"computing {format_count(len(plan.rewriting.clones), 'op')} twice")
     if plan.rewriting.swaps:
-        done.append(f"{len(plan.rewriting.swaps):,} tensors on the host meanwhile")
+        done.append(f"{format_count(len(plan.rewriting.swaps), 'tensor')} on the host meanwhile")
     if plan.control_edges:
-        done.append(f"{len(plan.control_edges):,} control edges")
+        done.append(format_count(len(plan.control_edges), "control edge"))
     share = max(extra, 0.0) / max(step - extra, 1e-12)
     return f"step {share:.0%} longer (predicted): {', '.join(done)}"
 

@@ -265,7 +265,7 @@ class Plan(Page):
         if missing:
             raise UsageError(
                 f"the placement lacks {len(missing):,} of the {len(known):,} ops of "
-                f"the model, the first ones {some(missing)}; was it made for another "
+                f"the model, such as {some(missing)}; was it made for another "
                 "model or signature?"
             )
 

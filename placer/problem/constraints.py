@@ -12,6 +12,7 @@ from functools import cache
 from itertools import chain
 
 from cost_models import device_names, kernels
+from cost_models.byte_sizes import format_count
 from cost_models.devices import Cluster
 from cost_models.op_info import OpInfo, ask_once
 from placer.errors import UsageError
@@ -117,8 +118,8 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
         is_bound = any(restrictions[op].code in ("fed", "host_only_kernel") for op in group.ops)
         found.append((devices, is_free, not is_bound and stuck.isdisjoint(group.ops)))
     if ignored:
-        count = f"{len(ignored)} ops ask for a device that has no kernel for them"
-        warnings.append(("device_string_ignored", f"{count}; they go to the CPU", tuple(ignored)))
+        told = f"no kernel on the device asked for: {format_count(len(ignored), 'op')} on the CPU"
+        warnings.append(("device_string_ignored", told, tuple(ignored)))
     accelerators = sum(device.type != "CPU" for device in cluster.devices)
     if stuck and not accelerators:
         types = ", ".join(sorted({graph.ops[name].op_type for name in stuck}))

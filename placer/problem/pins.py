@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from operator import attrgetter
 
 from cost_models import device_names, kernels
+from cost_models.byte_sizes import format_count
 from cost_models.devices import Cluster
 from placer.errors import UsageError, near_names, some
 from placer.graph.op_graph import Op, OpGraph
@@ -61,7 +62,7 @@ def pinned_devices(
             fed = tuple(op.name for op in matched if op.name in graph.feeds)
             if fed and target != cluster.host.name:
                 message = (
-                    f"{len(fed)} ops that {pin} matches are fed: their values arrive on "
+                    f"{pin} matches {format_count(len(fed), 'fed op')}: fed values arrive on "
                     f"{cluster.host.name}, whatever is asked for"
                 )
                 warnings.append(("pin_of_fed", message, fed))
@@ -72,8 +73,8 @@ def pinned_devices(
                     "device, or leave the choice to the solver"
                 )
             if unable:
-                message = f"{len(unable)} ops that {pin} matches have no kernel there: not pinned"
-                warnings.append(("pin_without_kernel", message, tuple(unable)))
+                message = f"{pin} matches {format_count(len(unable), 'op')} without a kernel there"
+                warnings.append(("pin_without_kernel", f"{message}: not pinned", tuple(unable)))
             pinned |= {op.name: (target, pin) for op in matched if op.name not in unable}
     return _pinned_slots(graph, pinned) | pinned, warnings
 

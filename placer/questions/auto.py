@@ -272,7 +272,7 @@ class Choice:
         if least >= best:
             return f"{told}; {row.name} takes {shown_best}"
         saved = format_seconds(best - least)
-        return f"{told}: {saved} less than {row.name}, too little for predictions to tell"
+        return f"{told}: at most {saved} less than {row.name}, too little for predictions to tell"
 
     def _inexact(self) -> str:
         """Why parts of a batch do not give what the whole gives."""

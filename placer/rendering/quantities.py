@@ -31,11 +31,6 @@ def format_rate(per_second: float, unit: str) -> str:
     return f"{three_digits(scaled)} {prefix}{unit}"
 
 
-def format_count(count: int, noun: str, plural: str = "") -> str:
-    """``"1,024 ops"``, ``"1 op"``: a number with its noun."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
-
-
 def known(value: Any, render: Callable[[Any], str]) -> str:
     """The rendered value, ``"-"`` for ``None``."""
     return "-" if value is None else render(value)

@@ -91,7 +91,7 @@ def test_verify_as_json_has_the_summary(application, capsys):
 def test_fail_on_fallback_is_a_gate(application, capsys):
     """An op that runs elsewhere than it asks to trips the gate, whatever explains it."""
     assert main(["verify", "placed", "plan.json", "--fail-on", "fallback"]) == 7
-    assert "1 ops ran on another device than they ask for, such as x" in capsys.readouterr().err
+    assert "1 op ran on another device than was asked for, such as x" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_moved_op_exits_8_if_strict_and_is_recorded_if_soft(application, capsy
     """Requested and actual device and the reason are told, or written into a plan."""
     application.result = moved_verification()
     assert main(["verify", "m", "plan.json", "--fallback", "strict"]) == 8
-    assert "moved 1 ops off the device they ask for: a: GPU:0 -> CPU:0" in capsys.readouterr().err
+    assert "moved 1 op off the device asked for: a: GPU:0 -> CPU:0" in capsys.readouterr().err
     assert main(["verify", "m", "plan.json", "--record", "moved.json"]) == 0
     rows = [row for row in Plan.load("moved.json").warnings if row.code == "fallback"]
     assert [(row.count, row.ops) for row in rows] == [(1, ("a",))]

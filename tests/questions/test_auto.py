@@ -51,8 +51,8 @@ def cluster(folder, *, memory="1GiB", flops=(1e9, 1e9)):
 
 NOT_BUILT = (
     r"takes at least ([^,;]+,|the [^:;]+ of the whole batch on one accelerator).*"
-    r"(: no less than as-it-is|; as-it-is takes .+s|: .+s less than as-it-is, too little for "
-    r"predictions to tell)$"
+    r"(: no less than as-it-is|; as-it-is takes .+s|"
+    r": at most .+s less than as-it-is, too little for predictions to tell)$"
 )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cost_models.byte_sizes import format_count
 from cost_models.device_names import canonical, merge
 from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import gpu_dtypes, has_kernel
@@ -111,7 +112,7 @@ def refuse_moves(moves: Iterable[Move], when: str) -> None:
     moves = tuple(moves)
     if moves:
         raise VerificationError(
-            f"TensorFlow {when} {len(moves):,} ops off the device they ask for: "
+            f"TensorFlow {when} {format_count(len(moves), 'op')} off the device asked for: "
             f"{some(moves, '; ')}. Pin them where they can run, or allow it with --fallback soft"
         )
 

@@ -39,7 +39,7 @@ def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str
     if missing:
         raise UsageError(
             f"the placement lacks {len(missing):,} of the "
-            f"{len(program.graph_def.node):,} ops of the model, the first ones "
+            f"{len(program.graph_def.node):,} ops of the model, such as "
             f"{some(missing)}; was it made for another model or signature?"
         )
     return {node.name: full_name(placement[node.name]) for node in program.graph_def.node}
@@ -271,13 +271,13 @@ def _differences(program: FlatProgram, plan: Any) -> Iterator[str]:
     if unplanned:
         first = unplanned[0]
         yield (
-            f"{len(unplanned):,} of this model's {len(nodes):,} ops are not in the plan, the first "
+            f"the plan lacks {len(unplanned):,} of this model's {len(nodes):,} ops, such as "
             f"{first.name} ({first.op})"
         )
     if missing:
         yield (
-            f"{len(missing):,} of the plan's {len(plan.placement):,} ops are not in this model, "
-            f"the first {missing[0]}"
+            f"this model lacks {len(missing):,} of the plan's {len(plan.placement):,} ops, such as "
+            f"{missing[0]}"
         )
     if not unplanned and not missing:
         yield (

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cost_models.byte_sizes import format_count
 from cost_models.op_info import Shape
 from placer.errors import SHOWN, ModelError, UsageError
 from placer.extraction.division.dividing import divided
@@ -232,7 +233,7 @@ def _warnings(inlined: InlinedGraph) -> list[Warning_]:
     if not inlined.compiled_calls:
         return []
     message = (
-        f"{len(inlined.compiled_calls)} calls ask for XLA (jit_compile=True), which ignores the "
-        "placement of single ops"
+        f"XLA (jit_compile=True) compiles {format_count(len(inlined.compiled_calls), 'call')}, and "
+        "ignores the placement of single ops there"
     )
     return [("jit_compile", message, inlined.compiled_calls)]

@@ -4,11 +4,11 @@ import io
 import re
 from typing import Any
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_count
 from placer.errors import UsageError
 from placer.prediction.predicted_step import PredictedStep
 from placer.rendering.exports.collapsed_graph import CollapsedNode, collapse
-from placer.rendering.quantities import format_count, format_seconds
+from placer.rendering.quantities import format_seconds
 
 _COLOURS = (
     "#6ba3e8", "#f0a35e", "#6cc3a0", "#d58bc6", "#d9c355",

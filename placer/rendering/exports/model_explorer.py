@@ -7,10 +7,10 @@ by device, the transfers an overlay.  The data of nodes is a file beside it.
 
 import json
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_count
 from placer.prediction.predicted_step import PredictedStep
 from placer.rendering.exports.graphs import device_colours
-from placer.rendering.quantities import format_count, format_seconds
+from placer.rendering.quantities import format_seconds
 
 _TRANSFER_COLOUR = "#c62828"
 

@@ -1,11 +1,11 @@
 """The first lines of a screen: what a person would say of the result, and of what it is."""
 
-from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, spell_bytes
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, format_count, spell_bytes
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import NEVER
 from placer.plan.rows import device_words
-from placer.rendering.quantities import format_count, format_share, share_of_cap
+from placer.rendering.quantities import format_share, share_of_cap
 from placer.rendering.text.conflict_text import conflict_reason
 
 _ASSUMED = {

@@ -81,13 +81,12 @@ def _answer(found: Comparison) -> str:
             f" (step {format_seconds(best.step_seconds)}; {ours.name} "
             f"{format_seconds(ours.step_seconds)})"
         )
+    count = f"{len(fitting)} of the {len(others)}"
+    count = count if len(fitting) < len(others) else f"All {len(others)}"
     fit = "fits:" if len(fitting) == 1 else "fit; the best of them,"
     which = f"{best.name}{', which' if len(fitting) == 1 else ','}"
     theirs = words.format(render(getattr(best, key)))
-    return (
-        f"{ours.name} {own}. {len(fitting)} of the {len(others)} other methods {fit} {which} "
-        f"{theirs}{step}."
-    )
+    return f"{ours.name} {own}. {count} other methods {fit} {which} {theirs}{step}."
 
 
 def _table(found: Comparison, width: int) -> RenderableType:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_count
 from placer.problem.conflict import (
     CONTRADICTION,
     OVERFULL,
@@ -17,7 +17,7 @@ from placer.problem.conflict import (
     Fix,
     OpsInConflict,
 )
-from placer.rendering.quantities import format_count, printable, shorten
+from placer.rendering.quantities import printable, shorten
 from placer.rendering.text.layout import Facts
 
 _MOST_PARTS = 4

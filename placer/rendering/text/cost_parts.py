@@ -1,11 +1,11 @@
 """The parts of what a placement costs, as a person adds them up."""
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_count
 from cost_models.devices import Link
 from placer.graph.tensor_names import op_of
 from placer.plan.plan import Plan
 from placer.problem.placement_costs import message_bytes
-from placer.rendering.quantities import format_count, format_seconds
+from placer.rendering.quantities import format_seconds
 
 
 def cost_text(plan: Plan) -> str:

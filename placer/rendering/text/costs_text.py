@@ -3,11 +3,11 @@
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_count
 from cost_models.device_fit import UNLIMITED
 from placer.plan.measured_costs import MeasuredCosts
 from placer.questions.calibration import Calibration
-from placer.rendering.quantities import format_count, format_rate, format_seconds, format_share
+from placer.rendering.quantities import format_rate, format_seconds, format_share
 from placer.rendering.text.layout import ROWS, Facts, Rows
 
 

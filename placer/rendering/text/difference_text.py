@@ -8,17 +8,10 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_count
 from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.questions.difference import Change, Difference
-from placer.rendering.quantities import (
-    format_count,
-    format_flops,
-    format_seconds,
-    known,
-    shorten,
-    signed,
-)
+from placer.rendering.quantities import format_flops, format_seconds, known, shorten, signed
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import ROWS, Facts, Rows, Title, answer_line
 

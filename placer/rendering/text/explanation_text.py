@@ -6,12 +6,12 @@ from dataclasses import replace
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_count
 from placer.plan.plan import Plan
 from placer.plan.rows import PlannedTransfer
 from placer.problem.conflict import Fix
 from placer.questions.explanation import Move, OpExplanation, PlanExplanation
-from placer.rendering.quantities import format_count, format_seconds, overruns, shorten, signed
+from placer.rendering.quantities import format_seconds, overruns, shorten, signed
 from placer.rendering.text.answers import plan_answer, unrun_note
 from placer.rendering.text.conflict_text import fix_line, shared_words
 from placer.rendering.text.layout import Facts, Rows, Title, answer_line

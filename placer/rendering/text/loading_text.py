@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_count
 from placer.plan.loading_facts import PLACED, PLAIN, LoadingFacts
 from placer.plan.plan import Plan
 from placer.problem.device_peaks import LEAST_LIMIT_BYTES
-from placer.rendering.quantities import format_count, shorten
+from placer.rendering.quantities import shorten
 
 
 def loading_rows(facts: LoadingFacts | None, signature: str, kind: str) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_count
 from placer.graph.rewriting import Rewriting
 from placer.plan.loading_facts import NOT_AS_PLANNED
 from placer.plan.plan import Plan
@@ -14,7 +14,6 @@ from placer.plan.request import Options
 from placer.plan.rows import GateVerdict, PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.rendering.quantities import (
     format_cap,
-    format_count,
     format_seconds,
     format_share,
     known,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_count
 from placer.plan.report import (
     ComputeFacts,
     Hotspot,
@@ -15,7 +15,6 @@ from placer.plan.report import (
 )
 from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.rendering.quantities import (
-    format_count,
     format_flops,
     format_intensity,
     format_seconds,

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.byte_sizes import format_bytes
-from placer.rendering.quantities import format_count, format_seconds, format_share, printable
+from cost_models.byte_sizes import format_bytes, format_count
+from placer.rendering.quantities import format_seconds, format_share, printable
 from placer.rendering.text.layout import Facts, Rows, Title, answer_line
 from placer.simulation.cards import SimulatedGpu
 from placer.simulation.records import GpuRecord, Moment

@@ -1,8 +1,8 @@
 """The stages of a search as text: what took how long, and what came of it."""
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_count
 from placer.plan.rows import SolverAnswer, SolverStage
-from placer.rendering.quantities import format_count, format_seconds
+from placer.rendering.quantities import format_seconds
 
 
 def stages_text(solver: SolverAnswer) -> str:

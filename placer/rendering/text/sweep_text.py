@@ -5,12 +5,11 @@ from operator import attrgetter
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, format_count
 from placer.plan.request import NEVER
 from placer.questions.batch_sizes import Sweep, SweepRow
 from placer.rendering.quantities import (
     format_cap,
-    format_count,
     format_flops,
     format_seconds,
     known,

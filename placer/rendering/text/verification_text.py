@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, format_count
 from placer.application.verifying.verification_result import (
     PROGRAMS,
     UNEXPLAINED,
@@ -16,14 +16,7 @@ from placer.application.verifying.verification_result import (
     Verification,
 )
 from placer.graph.rewriting import RECOMPUTED, SWAPPED
-from placer.rendering.quantities import (
-    format_cap,
-    format_count,
-    known,
-    reserve_lines,
-    share_of_cap,
-    shorten,
-)
+from placer.rendering.quantities import format_cap, known, reserve_lines, share_of_cap, shorten
 from placer.rendering.text.layout import ROWS, Facts, Rows, Title, answer_line, to_text
 from placer.rendering.text.plan_text import gate_block
 
