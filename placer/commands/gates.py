@@ -19,11 +19,9 @@ from placer.commands import options
 from placer.errors import GateError, UsageError
 from placer.plan.plan import Plan
 from placer.plan.rows import GateVerdict
-from placer.problem.device_peaks import required_bytes
 
 if TYPE_CHECKING:
     from placer.application.verifying.verification_result import Verification
-    from placer.plan.report import Report
 
 FALLBACK_CODES = ("device_string_ignored",)
 """Warnings of ops that do not run where they ask to."""
@@ -165,28 +163,6 @@ def judge(
         else:
             failures += over
     return GateVerdict(passed=not failures, failures=tuple(failures), notes=tuple(notes))
-
-
-def check_as_it_is(limits: Mapping[str, int], found: Report) -> list[str]:
-    """Returns a sentence for each device above its limit if the model is loaded as it is: only for
-    one accelerator, since with more of them it has to be placed."""
-    accelerators = (
-        [row.name for row in found.plan.devices if row.type != "CPU"] if found.plan else []
-    )
-    unused = found.loading.unused_bytes if found.loading else 0
-    if len(accelerators) != 1 or not unused:
-        return []
-    name, memory = accelerators[0], found.memory
-    if name not in limits:
-        return []
-    required = required_bytes(memory.high_bytes, memory.need_high_bytes, limits[name])
-    if required <= limits[name]:
-        return []
-    return [
-        f"{name} requires {format_bytes(required)} if the model is loaded as it is "
-        f"({format_bytes(unused)} of variables that are not used), the limit is "
-        f"{format_bytes(limits[name])}; placer apply puts those on the host"
-    ]
 
 
 def check_plan(plan: Plan, gates: Gates) -> list[str]:

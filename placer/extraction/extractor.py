@@ -99,6 +99,11 @@ def _extract_live(
     from placer.extraction.shapes.binding import capture_states, needs_binding
 
     program = load_program(source, **choice)
+    if choice["tag_set"] or choice["signature"] not in (None, "", program.signature):
+        raise UsageError(
+            "tag_set and signature choose in a SavedModel, and this program is given itself: leave "
+            "them out, or give the path of the SavedModel that is meant"
+        )
     captures = capture_states(program)
     if division is not None:
         division = with_inputs(division, program, bindings["shapes"])

@@ -57,7 +57,7 @@ def plan_warnings(
         found += loading_warnings(loading, stored, cluster, predicted.placement)
         found += _assumed_sizes(formulation)
         if solution.device_of is not None:
-            found += _all_on_host(formulation, solution.device_of)
+            found += _all_on_host(formulation, solution.device_of, solution.status)
     if extraction.unknown:
         message = "the shapes of these tensors are unknown; their bytes are not counted"
         found.append(("unknown_shape", message, extraction.unknown))
@@ -211,7 +211,9 @@ def _assumed_sizes(formulation: Formulation) -> Iterator[Warning_]:
         yield "assumed_sizes", message, tuple(names)
 
 
-def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator[Warning_]:
+def _all_on_host(
+    formulation: Formulation, device_of: Sequence[int], status: Status
+) -> Iterator[Warning_]:
     """Says so if no accelerator is used and one would be faster, with both parts of what it
     costs."""
     problem, cluster = formulation.problem, formulation.workload.cluster
@@ -241,7 +243,8 @@ def _all_on_host(formulation: Formulation, device_of: Sequence[int]) -> Iterator
         if may_fit(replace(problem, spill="never")):
             message += ". To use it all the same: --offload never"
     else:
-        message += "but no placement within the limits that costs less was found"
+        found = "costs less" if status is Status.OPTIMAL else "that costs less was found"
+        message += f"but no placement within the limits {found}"
     yield "all_on_host", message, ()
 
 

@@ -205,6 +205,16 @@ def test_a_batch_size_that_binds_nothing_is_a_warning():
     assert codes([None, None], x=(None, 3)) == []
 
 
+@pytest.mark.parametrize("choice", [{"signature": "nosuch"}, {"tag_set": "serve"}])
+def test_what_chooses_in_a_file_is_refused_for_a_program_of_this_process(choice):
+    """It would have no effect."""
+    tf = pytest.importorskip("tensorflow")
+    run = tf.function(lambda x: x + 1.0, input_signature=[tf.TensorSpec([2], name="x")])
+    with pytest.raises(UsageError, match="choose in a SavedModel"):
+        extract(run, **choice)
+    assert extract(run, signature=extract(run).model["signature"], tag_set="").unknown == ()
+
+
 def test_a_keras_model_live_and_exported(tmp_path):
     """A Keras model gives the same op types and variables live and exported, batch bound."""
     keras = pytest.importorskip("keras")

@@ -166,5 +166,19 @@ def test_a_host_that_does_everything_is_a_warning_where_that_takes_longer(slower
     problem = replace(problem, spill="auto", slower_bytes=(host,) * len(problem.op_names))
     workload = SimpleNamespace(cluster=drawn(1)[2])
     formulation = SimpleNamespace(problem=problem, workload=workload)
-    found = list(_all_on_host(formulation, (problem.host,) * len(problem.op_names)))
+    device_of = (problem.host,) * len(problem.op_names)
+    found = list(_all_on_host(formulation, device_of, Status.FEASIBLE))
     assert len(found) == count
+
+
+def test_next_to_a_proof_nothing_cheaper_is_left_to_be_found():
+    """What is proven best is not what was found so far."""
+    formulation = formulation_of(1)
+    problem = formulation.problem
+    host = tuple((1 << 20) * (n == problem.host) for n in range(len(problem.device_names)))
+    slower = (host,) * len(problem.op_names)
+    problem = replace(problem, spill="auto", slower_bytes=slower, tensors=())
+    formulation = SimpleNamespace(problem=problem, workload=SimpleNamespace(cluster=drawn(1)[2]))
+    for status, words in ((Status.OPTIMAL, "costs less"), (Status.FEASIBLE, "less was found")):
+        ((_, message, _),) = _all_on_host(formulation, (problem.host,) * len(slower), status)
+        assert message.endswith(words)

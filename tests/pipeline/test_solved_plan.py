@@ -56,8 +56,10 @@ def test_a_placement_whose_need_exceeds_a_cap_is_not_proven_best():
         metrics = predict(graph, draw_costs(graph), dict.fromkeys(graph.ops, "GPU:0"), cluster)
         assert metrics.peaks["GPU:0"].high_bytes < 1500 * 1024
         formulation = SimpleNamespace(
-            workload=SimpleNamespace(cluster=cluster, wanted=Options()),
-            problem=SimpleNamespace(objective="transfer", op_names=()),
+            workload=SimpleNamespace(
+                cluster=cluster, wanted=Options(), extraction=SimpleNamespace(warnings=())
+            ),
+            problem=SimpleNamespace(objective="transfer", op_names=(), slower_bytes=()),
             assumed={},
         )
         told[kib] = _answer(formulation, solution, metrics, None).status

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from graphs_by_hand import draw
 
@@ -84,6 +86,16 @@ def test_pins_by_name_win_over_pins_by_type():
     constraints = constrain(graph, pin_types={"MatMul": "/gpu:0"}, pins={"tower/b": "GPU:1"})
     assert devices_of(constraints, "tower/a") == ("GPU:0",)
     assert devices_of(constraints, "tower/b") == ("GPU:1",)
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_of_two_pins_by_name_the_later_one_counts(later):
+    """As the help of --pin says."""
+    pins = {"tower/*": f"GPU:{1 - later}", "*/b": f"GPU:{later}"}
+    constraints = constrain(draw("tower/a -> tower/b"), pins=pins)
+    assert devices_of(constraints, "tower/b") == (f"GPU:{later}",)
+    help_text = " ".join((Path(__file__).parents[2] / "docs" / "reference.md").read_text().split())
+    assert "of two pins that match an op the later one counts" in help_text
 
 
 def test_device_strings_are_pins_unless_they_are_cleared():

@@ -34,8 +34,10 @@ def _run(costs: MeasuredCosts) -> list[tuple[str, RenderableType]]:
     settings = costs.configuration
     keys = ("median_seconds", "least_seconds", "median_processor_seconds")
     median, least, processor = (format_seconds(costs.step[key]) for key in keys)
+    size = costs.bindings.get("batch_size")
+    batch = f"batch {size:,}" if size else "batch 1 where inputs leave it open"
     run = (
-        f"{format_count(settings['steps'], 'step')} on "
+        f"{format_count(settings['steps'], 'step')}, {batch}, on "
         f"{costs.machine.get('processor') or 'this machine'}, "
         f"{format_count(settings['intra_op_threads'], 'thread')}, one op at a time, "
         f"oneDNN {'on' if settings['onednn'] else 'off'}, graph optimization off"

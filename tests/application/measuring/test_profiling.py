@@ -1,6 +1,7 @@
 """Measured op times, and what uses them, with TensorFlow itself."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -11,6 +12,7 @@ from placer.__main__ import main
 from placer.application.measuring import keras_steps
 from placer.plan.measured_costs import MeasuredCosts
 from placer.plan.schemas import load_schema
+from placer.rendering.results import render_result
 
 tf = pytest.importorskip("tensorflow")
 v1 = tf.compat.v1
@@ -52,6 +54,16 @@ def test_every_op_that_ran_has_a_time(measured, capsys):
     assert sum(costs.op_seconds.values()) < 10 * costs.step["median_seconds"]
     jsonschema.validate(json.loads(costs.to_json()), load_schema("costs"))
     assert MeasuredCosts.load(measured[1]).bindings["batch_size"] == 32
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(32, "3 steps, batch 32, on "), (None, "batch 1 where inputs leave it")]
+)
+def test_the_batch_that_ran_is_named(measured, size, words):
+    """Also where none was given."""
+    costs = MeasuredCosts.load(measured[1])
+    costs = replace(costs, bindings={**costs.bindings, "batch_size": size})
+    assert words in render_result(costs, "text", width=200)
 
 
 def test_measured_costs_are_what_a_report_shows(measured, capsys):
