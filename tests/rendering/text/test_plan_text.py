@@ -348,11 +348,18 @@ def test_what_swaps_send_is_no_part_of_the_cost():
         plan,
         placement={**plan.placement, swap.name: "CPU:0", swap.arrival: "CPU:0"},
         transfers=(*plan.transfers, *sent),
-        metrics=replace(plan.metrics, sent_bytes=7 * MIB + 1024 + 128, messages=7),
+        metrics=replace(
+            plan.metrics,
+            sent_bytes=7 * MIB + 1024 + 128,
+            messages=7,
+            step_seconds=1.1e-3,
+            fit_extra_seconds=1e-4,
+        ),
         rewriting=Rewriting(swaps=(swap,)),
         solver=solver,
     )
     text = " ".join(render_plan(plan).split())
     added = "not counted: 3 messages (4.00 MiB together) that fit adds"
     assert f"made of 3.00 MiB sent in 4 messages; {added}" in text
+    assert "the step is 100 µs (10.0%) longer than before fit, predicted" in " ".join(text.split())
     assert "FEASIBLE (found, not proven best)" in text
