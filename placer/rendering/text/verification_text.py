@@ -22,7 +22,7 @@ from placer.rendering.text.plan_text import gate_block
 
 _MORE_IN_USE = (
     "Where the limit leaves room, more may be in use than is required: TensorFlow's allocator "
-    "hands out whole chunks of up to twice the request."
+    "hands out whole chunks of up to twice the request, and frees late what another device reads."
 )
 
 
