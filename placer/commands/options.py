@@ -425,13 +425,14 @@ def binding_options(arguments: argparse.Namespace) -> BindingOptions:
     }
 
 
-def read_costs(path: str | None) -> Any:
-    """The costs of ``--costs``, read before any work; ``None`` without it."""
-    if path is None:
-        return None
-    from placer.plan.measured_costs import MeasuredCosts
+def read_costs(path: str | None) -> str | None:
+    """The path of ``--costs``, which plans keep; what is no file of costs is refused before any
+    work."""
+    if path is not None:
+        from placer.plan.measured_costs import MeasuredCosts
 
-    return MeasuredCosts.load(path)
+        MeasuredCosts.load(path)
+    return path
 
 
 def plan_changes(arguments: argparse.Namespace) -> dict[str, Any]:

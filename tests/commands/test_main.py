@@ -207,11 +207,15 @@ def test_measured_costs_must_be_seconds(pipeline, tmp_path, capsys, text, messag
 
 
 def test_measured_costs_reach_the_pipeline(pipeline, tmp_path):
-    """Seconds by op name arrive as they are in the file."""
+    """The path arrives, which plans keep, so that explain reads the same costs; what is no file of
+    costs is refused before any work."""
     path = tmp_path / "costs.json"
     path.write_text(_COSTS % '{"a": {"median_seconds": 1}, "b": {"median_seconds": 2.5e-6}}')
     assert main(["place", "model", "--devices", "2xT4", "--costs", str(path)]) == 0
-    assert pipeline.calls[0][2]["costs"].op_seconds == {"a": 1.0, "b": 2.5e-6}
+    assert pipeline.calls[0][2]["costs"] == str(path)
+    path.write_text("{}")
+    assert main(["place", "model", "--devices", "2xT4", "--costs", str(path)]) == 2
+    assert len(pipeline.calls) == 1
 
 
 def test_options_reach_the_pipeline(pipeline, capsys):

@@ -228,7 +228,7 @@ def test_every_replica_can_have_feeds_of_its_own():
         ),
         (
             lambda: placer.data_parallel(tf.reduce_mean, REPLICAS)(tf.zeros(4)),
-            "say outputs='mean'",
+            "give outputs='mean'",
         ),
         (
             lambda: placer.data_parallel(abs, REPLICAS, split=False)([tf.zeros(4)] * 3),
