@@ -11,7 +11,7 @@ from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import is_known
 from placer.errors import ShapeError, some
 from placer.extraction.building import GraphBuilder
-from placer.extraction.extraction import Extraction
+from placer.extraction.extraction import UNBOUND_BATCH, Extraction
 from placer.extraction.files.sources import file_hash, model_file
 from placer.extraction.graph_defs.fingerprint import fingerprint_of
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
@@ -29,9 +29,6 @@ from placer.graph.order import is_back_edge
 from placer.graph.program_source import Bindings, ModelSource, Warning_
 from placer.graph.stored_variables import NOTHING_STORED
 from placer.graph.tensor_names import op_of
-
-UNBOUND_BATCH = "unbound_batch"
-"""The code of a batch size that binds nothing."""
 
 
 def analyse_program(

@@ -20,6 +20,9 @@ from placer.graph.stored_variables import NOTHING_STORED, StoredVariables
 if TYPE_CHECKING:
     import networkx
 
+UNBOUND_BATCH = "unbound_batch"
+"""The code of the warning of a batch size that binds nothing."""
+
 
 class ProgramChoice(TypedDict):
     """Which program of a file is meant, as keyword arguments of :func:`placer.extract`."""
@@ -121,6 +124,11 @@ class Extraction:
                     else:
                         unknown += _least_bytes(op.info, tensor)
         return unknown / max(known + unknown, 1)
+
+    @property
+    def has_fixed_batch(self) -> bool:
+        """Whether a batch size was given, and the program has none to set."""
+        return any(code == UNBOUND_BATCH for code, *_ in self.warnings)
 
     @property
     def open_shapes(self) -> dict[str, str]:

@@ -10,9 +10,9 @@ from cost_models.gpu_convolutions import UNKNOWN_CAPABILITY, costs_on_gpus
 from cost_models.op_cost import OpCost, with_measured
 from placer.errors import UsageError
 from placer.extraction import Extraction
-from placer.extraction.analysis import UNBOUND_BATCH
 from placer.graph.buffer_sharing import find_variables
 from placer.graph.op_graph import OpGraph
+from placer.graph.op_types import ENTERS
 from placer.graph.passes.constant_folding import MOST_FOLDED_BYTES
 from placer.graph.passes.roles import find_roles
 from placer.plan.measured_costs import MeasuredCosts
@@ -50,7 +50,8 @@ def cost_ops(
         )
         unused = "unused_trip_count", message, ()
         extraction = replace(extraction, warnings=(*extraction.warnings, unused))
-    if wanted.trip_count is None and any(cost.inaccurate for cost in found.values()):
+    has_loops = any(op.bodies or op.op_type in ENTERS for op in graph.ops.values())
+    if wanted.trip_count is None and has_loops and any(c.inaccurate for c in found.values()):
         given = estimate_costs(graph, 2, in_place=calibrated)
         if ops := tuple([name for name, cost in found.items() if cost != given[name]]):
             assumed = ASSUMED_TRIPS, _ASSUMED_TRIPS, ops
@@ -166,8 +167,7 @@ def _measured_seconds(
 
 def _check_bindings(measured: MeasuredCosts, extraction: Extraction, source: str) -> None:
     """Raises ``UsageError`` if unknown dimensions were bound to other sizes."""
-    is_fixed = any(code == UNBOUND_BATCH for code, *_ in extraction.warnings)
-    for key in ("batch_size", "shapes", "ragged")[is_fixed:]:
+    for key in ("batch_size", "shapes", "ragged")[extraction.has_fixed_batch :]:
         then, now = measured.bindings.get(key), extraction.bindings.get(key)
         if measured.bindings and _plain(then) != _plain(now):
             raise UsageError(

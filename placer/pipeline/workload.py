@@ -12,7 +12,6 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.errors import ShapeError, UsageError
 from placer.extraction import Extraction, extract
-from placer.extraction.analysis import UNBOUND_BATCH
 from placer.extraction.division.division import Division
 from placer.extraction.shapes.composite_shapes import OPEN
 from placer.graph.op_graph import OpGraph
@@ -121,8 +120,7 @@ def require_known_shapes(extraction: Extraction) -> None:
     unknown, total = len(extraction.unknown), sum(len(part.tensors) for part in parts)
     if extraction.unknown_share > UNKNOWN_SHARE:
         inputs = ", ".join(item.key for item in extraction.inputs[:5])
-        is_fixed = any(code == UNBOUND_BATCH for code, *_ in extraction.warnings)
-        is_bound = is_fixed or extraction.bindings.get("batch_size") is not None
+        is_bound = extraction.has_fixed_batch or extraction.bindings.get("batch_size") is not None
         told = [w for w in extraction.warnings if w[0] in (OPEN, "no_inference")]
         explained = {op for code, _, ops in told if code == OPEN for op in ops}
         roots = [r for r in extraction.unknown_roots or extraction.unknown if r not in explained]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Unpack
 from cost_models.clusters import Devices
 from cost_models.device_names import LOCAL
 from placer.errors import UsageError, require_count
-from placer.extraction.analysis import UNBOUND_BATCH
+from placer.extraction.extraction import UNBOUND_BATCH
 from placer.extraction.files.sources import require_source
 from placer.extraction.shapes.binding import BATCH
 from placer.pipeline.pipeline import REFERENCE_DEVICE

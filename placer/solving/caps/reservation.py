@@ -49,9 +49,9 @@ def with_rows(problem: PlacementProblem, rows: Iterable[Mapping[int, int]]) -> P
     return replace(problem, live_bytes=(*problem.live_bytes, *learned))
 
 
-def level(problem: PlacementProblem) -> PlacementProblem:
-    """The problem with the most that is reserved on any accelerator reserved on all of the same
-    capacity: what is moved from one to another takes its gaps along."""
+def level(problem: PlacementProblem, share: float = 1.0) -> PlacementProblem:
+    """The problem with a share of the most that is reserved on any accelerator reserved on all of
+    the same capacity: what is moved from one to another takes its gaps along."""
     most: dict[int, int] = {}
     for device in problem.beside_host:
         capacity = problem.capacity_bytes[device]
@@ -59,8 +59,10 @@ def level(problem: PlacementProblem) -> PlacementProblem:
     return replace(
         problem,
         transient_bytes=tuple(
-            size if device == problem.host else most[problem.capacity_bytes[device]]
-            for device, size in enumerate(problem.transient_bytes)
+            size if device == problem.host else max(size, int(share * most[capacity]))
+            for device, (size, capacity) in enumerate(
+                zip(problem.transient_bytes, problem.capacity_bytes, strict=True)
+            )
         ),
     )
 
@@ -69,7 +71,7 @@ def spread(tightened: PlacementProblem, given: PlacementProblem) -> PlacementPro
     """The problem with at most a quarter of any capacity reserved beyond ``given``, and half of the
     most that is reserved on any device reserved on all others of the same capacity too: where
     placements change much from round to round, the next overrun is on another device."""
-    sizes = [
+    sizes = tuple(
         size if device == given.host else max(before, min(size, capacity // 4))
         for device, (size, before, capacity) in enumerate(
             zip(
@@ -79,19 +81,8 @@ def spread(tightened: PlacementProblem, given: PlacementProblem) -> PlacementPro
                 strict=True,
             )
         )
-    ]
-    most: dict[int, int] = {}
-    for device, size in enumerate(sizes):
-        if device != given.host:
-            capacity = given.capacity_bytes[device]
-            most[capacity] = max(size, most.get(capacity, 0))
-    return replace(
-        tightened,
-        transient_bytes=tuple(
-            size if device == given.host else max(size, most[capacity] // 2)
-            for device, (size, capacity) in enumerate(zip(sizes, given.capacity_bytes, strict=True))
-        ),
     )
+    return level(replace(tightened, transient_bytes=sizes), share=0.5)
 
 
 def loosen(tightened: PlacementProblem, given: PlacementProblem, share: float) -> PlacementProblem:

@@ -90,8 +90,8 @@ class Rows:
             self.reserve(searched.device_of, overruns)
         else:
             self.tightened = with_moments(self.tightened, overruns.values())
-        is_over = self.last == last and self.tightened == before
-        return "the same placement again" if is_over else ""
+        is_same = self.last == last and self.tightened == before
+        return "the same placement again" if is_same else ""
 
     def reserve(self, device_of: Sequence[int], overruns: Mapping[int, DevicePeak]) -> None:
         """Reserves what the prediction of a placement saw beyond the rows; on a device that stays
