@@ -88,6 +88,7 @@ def test_what_stands_in_the_way_of_shapes_is_said(batch, inputs, shapes, warning
         inputs=tuple(SimpleNamespace(key=key, op=key) for key in inputs.split()),
         open_shapes=shapes,
         bindings={"batch_size": batch},
+        has_fixed_batch=False,
         warnings=warnings,
     )
     with pytest.raises(ShapeError, match=re.escape(told)):
