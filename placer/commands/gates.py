@@ -19,6 +19,7 @@ from placer.commands import options
 from placer.errors import GateError, UsageError
 from placer.plan.plan import Plan
 from placer.plan.rows import GateVerdict
+from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from placer.application.verifying.verification_result import Verification
@@ -152,25 +153,39 @@ def judge(
 ) -> GateVerdict:
     """The verdict on a plan and on what was found on the way; ``codes`` counts warnings by code,
     ``predicted_now`` gives the baseline with what its placement takes now, if there is that."""
-    failures, notes = check_findings(gates.findings, unmodelled, codes, plan), []
+    failures = check_findings(gates.findings, unmodelled, codes, plan)
+    notes = _limits_of_tensors(plan, gates.limits) if plan and plan.fits else []
     if plan is not None and not plan.fits:
         failures.append("no placement keeps the memory limits")
     elif plan is not None:
         over = check_plan(plan, gates)
         known = predicted_now(gates.baseline) if over and gates.baseline else None
         if known is not None and not check_plan(known, gates):
-            notes = ["the placement of the baseline still keeps the limits", *over]
+            notes += ["the placement of the baseline still keeps the limits", *over]
         else:
             failures += over
     return GateVerdict(passed=not failures, failures=tuple(failures), notes=tuple(notes))
+
+
+def _limits_of_tensors(plan: Plan, limits: Mapping[str, int]) -> list[str]:
+    """Returns a sentence for each limit that holds for less than the required memory."""
+    return [
+        f"{row.name} requires {format_bytes(row.required_bytes)}, but a limit below "
+        f"{format_bytes(LEAST_LIMIT_BYTES)}, which no allocator is given, holds for the peak of its "
+        f"tensors alone, {format_bytes(peak)}"
+        for row in plan.devices
+        if (peak := row.required_under(limits.get(row.name, row.usable_bytes)) or 0)
+        < (row.required_bytes or 0)
+    ]
 
 
 def check_plan(plan: Plan, gates: Gates) -> list[str]:
     """Returns a sentence for each figure above its limit, or too far above the baseline."""
     limits, before, share = gates.limits, gates.baseline, gates.share
     over = [
-        f"{row.name} requires {format_bytes(required)}, {format_bytes(required - limit)} more than "
-        f"the limit of {format_bytes(limit)}"
+        f"{row.name} {'peaks at' if required < (row.required_bytes or 0) else 'requires'} "
+        f"{format_bytes(required)}, {format_bytes(required - limit)} more than the limit of "
+        f"{format_bytes(limit)}"
         for row in plan.devices
         if (limit := limits.get(row.name)) is not None
         and (required := row.required_under(limit) or 0) > limit

@@ -106,6 +106,24 @@ def test_a_gate_and_a_cap_say_the_same(seed):
             assert bool(check_plan(plan, Gates({row.name: limit}, None, 0.0))) == over
 
 
+def test_a_limit_below_an_allocators_says_what_it_holds_for():
+    """The table says required; a limit that no allocator is given holds for the peak alone, as a
+    cap does, whether it is kept or not."""
+    row = device_row("GPU:0", need_bytes=142 * 1024, peak_memory_bytes=85 * 1024)
+    plan = small_plan(devices=(row, device_row("CPU:0")))
+    passed = judge(Gates({"GPU:0": 100 * 1024}, None, 0.0), plan, {}, {}, lambda _: None)
+    assert passed.passed
+    assert passed.notes == (
+        "GPU:0 requires 142 KiB, but a limit below 1.00 MiB, which no allocator is given, holds "
+        "for the peak of its tensors alone, 85.0 KiB",
+    )
+    failed = judge(Gates({"GPU:0": 1024}, None, 0.0), plan, {}, {}, lambda _: None)
+    assert failed.failures == (
+        "GPU:0 peaks at 85.0 KiB, 84.0 KiB more than the limit of 1.00 KiB",
+    )
+    assert failed.notes == passed.notes
+
+
 def test_the_placement_of_the_baseline_may_pass_in_place_of_the_new_one():
     """A search that ends elsewhere says nothing about the model; a baseline whose own placement
     takes more now does."""

@@ -12,6 +12,7 @@ from placer.plan.loading_facts import NOT_AS_PLANNED
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.plan.rows import GateVerdict, PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
+from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.rendering.quantities import (
     format_cap,
     format_seconds,
@@ -52,7 +53,7 @@ _OTHER_TIES = "another run may find another placement, equally good"
 
 _REQUIRED = (
     "Required: the memory limit that TensorFlow's allocator requires in every execution order, "
-    "with padding and fragmentation. Peak: most bytes of tensors live at once"
+    "with padding and fragmentation{}. Peak: most bytes of tensors live at once"
 )
 
 NOTES = ("assumed_host", "whole_instead", NOT_AS_PLANNED)
@@ -258,7 +259,10 @@ def _devices(plan: Plan, width: int) -> RenderableType:
 
 def _peaks(plan: Plan) -> Text:
     on_gpu = any(device.type != "CPU" for device in plan.devices)
-    return Text(_REQUIRED + (". Not validated on GPUs." if on_gpu else "."), style="dim")
+    tiny = any(device.usable_bytes < LEAST_LIMIT_BYTES for device in plan.devices)
+    least = f" (under a limit below {format_bytes(LEAST_LIMIT_BYTES)} the peak)" if tiny else ""
+    text = _REQUIRED.format(least) + (". Not validated on GPUs." if on_gpu else ".")
+    return Text(text, style="dim")
 
 
 def _transfers(plan: Plan, width: int) -> RenderableType:
