@@ -22,7 +22,6 @@ from placer.pipeline.searching import find_placement, predict_solution
 from placer.pipeline.workload import Workload
 from placer.plan.request import Options
 from placer.problem.placement_costs import cost_link
-from placer.solving.caps.predictions import PEAK_OVER_CAP
 from placer.solving.process import clock
 from placer.solving.solution import Solution, Status
 
@@ -152,20 +151,9 @@ def _fit(formulation: Formulation, solution: Solution, seconds: float) -> Fitted
     step = fit_step(workload.graph, workload.costs, placement, workload.cluster, request)
     predicted = predict_placement(workload, placement, step.control_edges, step.rewriting)
     step = replace(step, over_bytes=predicted.metrics.over_caps(workload.cluster.caps))
-    if step.fits:
-        solution = _within_caps(solution)
     return FittedPlacement(
         formulation=formulation, solution=solution, predicted=predicted, step=step
     )
-
-
-def _within_caps(solution: Solution) -> Solution:
-    """``solution`` without the warning and the conflict of a placement over its caps: the rewritten
-    step keeps them."""
-    if solution.status is not Status.UNKNOWN:
-        return solution
-    warnings = tuple(found for found in solution.warnings if found[0] != PEAK_OVER_CAP)
-    return replace(solution, status=Status.FEASIBLE, conflict=None, warnings=warnings)
 
 
 def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator[Warning_]:

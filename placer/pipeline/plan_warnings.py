@@ -28,7 +28,7 @@ from placer.plan.loading_facts import LoadingFacts
 from placer.plan.report import LeftOverSinks, left_over_verbs
 from placer.plan.request import NEVER
 from placer.plan.rows import PlanWarning
-from placer.prediction.metrics import MemoryNeed, Metrics
+from placer.prediction.metrics import MemoryNeed, Metrics, overruns_text
 from placer.prediction.scoring import cost, slower_bytes
 from placer.problem.conflict import Conflict, Fix
 from placer.problem.placement_costs import cost_link
@@ -65,17 +65,19 @@ def plan_warnings(
         found += fit_warnings(formulation.workload, fitted)
     found += _caps_over_cards(cluster)
     found += search_warnings(solution)
-    if predicted and PEAK_OVER_CAP not in dict(solution.warnings):
-        found += needs_over_caps(cluster, predicted.metrics)
+    if predicted:
+        found += over_cap_warnings(cluster, predicted.metrics)
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])
         yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)
 
 
 def search_warnings(solution: Solution) -> Iterator[Warning_]:
-    """Yields what befell the searches; next to a proof more time for one of them finds nothing."""
+    """Yields what befell the searches; next to a proof more time for one of them finds nothing.
+    What is over a limit the prediction of the plan says."""
+    told = (PEAK_OVER_CAP, *(["solver_stopped"] if solution.status is Status.OPTIMAL else []))
     for code, message in solution.warnings:
-        if code != "solver_stopped" or solution.status is not Status.OPTIMAL:
+        if code not in told:
             yield code, message, ()
 
 
@@ -109,27 +111,33 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
             yield "cap_over_card", message, ()
 
 
-def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
-    """One warning of all devices that need more than they may hand out."""
+def over_cap_warnings(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
+    """One warning of all devices whose tensors are over their limits, and one of those that require
+    more than they may hand out although their tensors fit."""
     over, taken = metrics.over_caps(cluster.caps), metrics.taken_bytes(cluster.caps)
-    if not over:
+    full = {
+        name: s for name, s in over.items() if metrics.peaks[name].high_bytes > cluster.caps[name]
+    }
+    if full:
+        yield PEAK_OVER_CAP, overruns_text(taken, full), ()
+    tight = {name: more for name, more in over.items() if name not in full}
+    if not tight:
         return
-    needs, rows = [metrics.needs[name] for name in over], []
-    for (name, more), found in zip(over.items(), needs, strict=True):
-        why = f"padding and fragmentation (allocator: {found.allocator})"
-        rows.append(
-            f"{name} requires {format_bytes(taken[name])} with "
-            f"{why if found.allocator else 'ops that run at once'}, {format_bytes(more)} more than "
-            f"its limit of {format_bytes(cluster.caps[name])}"
-        )
-    message = (
-        f"{'; '.join(rows)}, although {'its' if len(rows) == 1 else 'the'} tensors fit: it may run "
-        "out of memory. A search with a lower --max-memory or a larger --reserve leaves more room"
+    needs = [metrics.needs[name] for name in tight]
+    causes = dict.fromkeys(
+        f"padding and fragmentation (allocator: {found.allocator})"
+        if found.allocator
+        else "ops that run at once"
+        for found in needs
     )
-    if _serve_later_steps(needs, [*map(cluster.caps.__getitem__, over)]):
+    message = (
+        f"{overruns_text(taken, tight)}, although {'its' if len(tight) == 1 else 'the'} tensors "
+        f"fit: the rest is {' and '.join(causes)}, and it may run out of memory"
+    )
+    if _serve_later_steps(needs, [*map(cluster.caps.__getitem__, tight)]):
         message += (
-            ", and with TF_DISABLE_RZ_CHECK=1 (--red-zones off) the first step requires no more "
-            "than later ones, which fit"
+            ". With TF_DISABLE_RZ_CHECK=1 (--red-zones off) the first step requires no more than "
+            "later ones, which fit"
         )
     yield "need_over_cap", message, ()
 

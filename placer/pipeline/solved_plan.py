@@ -29,7 +29,7 @@ from placer.prediction.metrics import MemoryNeed, Metrics
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_costs import cost_link, slower_bytes, slower_seconds
 from placer.problem.status import Status
-from placer.solving.caps.predictions import PEAK_OVER_CAP, overrun_conflict, overrun_warnings
+from placer.solving.caps.predictions import PEAK_OVER_CAP, overrun_conflict
 from placer.solving.solution import Solution
 
 
@@ -80,7 +80,7 @@ def _as_predicted(
     formulation: Formulation, solution: Solution, metrics: Metrics | None
 ) -> Solution:
     """``solution`` with its overruns as ``metrics`` has them: the last prediction follows more than
-    those of the search do."""
+    those of the search do, and a step that was made to fit keeps the caps."""
     if metrics is None or PEAK_OVER_CAP not in dict(solution.warnings):
         return solution
     problem, caps = formulation.problem, formulation.workload.cluster.caps
@@ -91,13 +91,8 @@ def _as_predicted(
         if taken[name] > caps[name]
     }
     if not overruns:
-        return solution
-    others = [found for found in solution.warnings if found[0] != PEAK_OVER_CAP]
-    return replace(
-        solution,
-        warnings=(*others, *overrun_warnings(problem, overruns)),
-        conflict=overrun_conflict(problem, overruns),
-    )
+        return replace(solution, status=Status.FEASIBLE, conflict=None)
+    return replace(solution, conflict=overrun_conflict(problem, overruns))
 
 
 def fitted_plan(fitted: FittedPlacement | None) -> Plan | None:

@@ -5,11 +5,12 @@ from types import SimpleNamespace
 from graphs_by_hand import draw, draw_costs
 
 from cost_models.clusters import parse_cluster
-from placer.pipeline.plan_warnings import needs_over_caps
-from placer.pipeline.solved_plan import _answer, step_memory
+from placer.pipeline.plan_warnings import over_cap_warnings, search_warnings
+from placer.pipeline.solved_plan import _answer, _as_predicted, step_memory
 from placer.plan.request import Options
 from placer.prediction.prediction import predict
 from placer.problem.status import Status
+from placer.solving.caps.predictions import PEAK_OVER_CAP
 from placer.solving.solution import Solution
 
 SIZE = 2**20 + 100
@@ -26,23 +27,47 @@ def test_a_need_over_a_cap_is_warned_of_where_the_tensors_fit():
     peak, need = metrics.peaks["GPU:0"].high_bytes, metrics.needs["GPU:0"].need.high_bytes
     assert peak < need - 2
     cluster = parse_cluster(f"GPU:0:{need - 2}")
-    ((code, message, _),) = needs_over_caps(cluster, metrics)
+    ((code, message, _),) = over_cap_warnings(cluster, metrics)
     assert code == "need_over_cap"
     assert "GPU:0 requires 2.10 MiB" in message
     assert "2 B more than its limit" in message
-    assert not list(needs_over_caps(parse_cluster("GPU:0:3MiB"), metrics))
+    assert not list(over_cap_warnings(parse_cluster("GPU:0:3MiB"), metrics))
+
+
+def test_tensors_over_a_cap_are_not_said_to_fit():
+    """A placement whose tensors are above the cap, whoever found it, has the other code."""
+    metrics = _metrics(parse_cluster("GPU:0:3MiB"))
+    cluster = parse_cluster(f"GPU:0:{metrics.peaks['GPU:0'].high_bytes - 2}")
+    ((code, message, _),) = over_cap_warnings(cluster, metrics)
+    assert code == "peak_over_cap"
+    assert "fit" not in message
+
+
+def test_the_codes_of_a_plan_are_those_of_its_own_prediction():
+    """What a search said of its prediction is not repeated, and a conflict that the last one does
+    not bear out is gone."""
+    warnings = ((PEAK_OVER_CAP, "GPU:0 requires 9 GiB"), ("solver_crashed", "it died"))
+    found = Solution(status=Status.UNKNOWN, device_of=(0, 0, 0), value=0.0, warnings=warnings)
+    assert [code for code, *_ in search_warnings(found)] == ["solver_crashed"]
+    cluster = parse_cluster("GPU:0:3MiB")
+    formulation = SimpleNamespace(
+        workload=SimpleNamespace(cluster=cluster),
+        problem=SimpleNamespace(device_names=("GPU:0", "CPU:0"), capacity_bytes=(1, 1)),
+    )
+    fits = _as_predicted(formulation, found, _metrics(cluster))
+    assert (fits.status, fits.conflict) == (Status.FEASIBLE, None)
 
 
 def test_devices_over_their_caps_are_in_one_warning():
     """What to do about it is said once."""
     graph = draw("a -> b", "c -> d", bytes=SIZE)
     placement = {"a": "GPU:0", "b": "GPU:0", "c": "GPU:1", "d": "GPU:1"}
-    cluster = parse_cluster("2xGPU:2MiB")
-    metrics = predict(graph, draw_costs(graph), placement, cluster)
-    ((_, message, _),) = needs_over_caps(cluster, metrics)
+    metrics = predict(graph, draw_costs(graph), placement, parse_cluster("2xGPU:3MiB"))
+    need = metrics.needs["GPU:0"].need.high_bytes
+    ((_, message, _),) = over_cap_warnings(parse_cluster(f"2xGPU:{need - 2}"), metrics)
     assert [message.count(told) for told in ("GPU:0 requires", "GPU:1 requires")] == [1, 1]
-    assert message.count("more than its limit of 2.00 MiB") == 2
-    assert message.count("although the tensors fit") == message.count("a larger --reserve") == 1
+    assert message.count("more than its limit") == 2
+    assert message.count("although the tensors fit") == 1
 
 
 def test_a_placement_whose_need_exceeds_a_cap_is_not_proven_best():

@@ -35,6 +35,7 @@ from placer.rendering.text.answers import (
     plan_answer,
     report_answer,
     report_parts,
+    required_note,
     status_words,
     unrun_note,
 )
@@ -147,6 +148,7 @@ def _render(
         auto=document.get("auto"),
         answer=answer,
         placed_notes=_placed_notes(placed, step, "auto" in document),
+        fits=placed is not None and placed.fits,
         words="" if placed is None else status_words(placed),
         parts=parts,
         model=document.get("model") or (plan or {})["model"],
@@ -167,7 +169,8 @@ def _placed_notes(placed: Plan | None, step: PredictedStep | None, is_automatic:
     if placed is None:
         return []
     idle = "" if is_automatic else idle_note(placed)
-    return [idle, "" if step is None else unrun_note(placed, len(step.ops))]
+    unrun = "" if step is None else unrun_note(placed, len(step.ops))
+    return [required_note(placed), idle, unrun]
 
 
 def json_in_script(value: Any) -> str:

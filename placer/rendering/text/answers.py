@@ -5,6 +5,7 @@ from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import NEVER
 from placer.plan.rows import device_words
+from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.rendering.quantities import format_share, share_of_cap
 from placer.rendering.text.conflict_text import conflict_reason
 
@@ -177,6 +178,22 @@ def idle_note(plan: Plan) -> str:
         f"Idle: {', '.join(idle)}, since {none}. To compare "
         f"all strategies that use {them}: placer auto"
     )
+
+
+def required_note(plan: Plan) -> str:
+    """What the required memory is where no allocator decides; ``""`` if one does."""
+    told = []
+    if any(
+        row.type == "CPU" and (row.required_bytes or 0) > (row.peak_memory_bytes or 0)
+        for row in plan.devices
+    ):
+        told.append(
+            "Required of a CPU: the peak where ops run at once, or devices ahead of each other."
+        )
+    if any((row.need_bytes or 0) > (row.required_bytes or 0) for row in plan.devices):
+        least = format_bytes(LEAST_LIMIT_BYTES)
+        told.append(f"Required under a limit below {least}, which no allocator is given: the peak.")
+    return " ".join(told)
 
 
 def unrun_note(plan: Plan, running: int) -> str:

@@ -12,7 +12,6 @@ from placer.plan.loading_facts import NOT_AS_PLANNED
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.plan.rows import GateVerdict, PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
-from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.rendering.quantities import (
     format_cap,
     format_seconds,
@@ -21,7 +20,13 @@ from placer.rendering.quantities import (
     limit_lines,
     share_of_cap,
 )
-from placer.rendering.text.answers import idle_note, model_line, plan_answer, status_words
+from placer.rendering.text.answers import (
+    idle_note,
+    model_line,
+    plan_answer,
+    required_note,
+    status_words,
+)
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.cost_parts import cost_text
 from placer.rendering.text.formats import to_csv
@@ -53,7 +58,7 @@ _OTHER_TIES = "another run may find another placement, equally good"
 
 _REQUIRED = (
     "Required: the memory limit that TensorFlow's allocator requires in every execution order, "
-    "with padding and fragmentation{}. Peak: most bytes of tensors live at once"
+    "with padding and fragmentation. Peak: most bytes of tensors live at once"
 )
 
 NOTES = ("assumed_host", "whole_instead", NOT_AS_PLANNED)
@@ -91,7 +96,7 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
         blocks.append(render_conflict(plan.conflict, is_proven=bool(plan.proof)))
     if plan.unmodelled:
         blocks.append(_unmodelled(plan.unmodelled))
-    told = ("peak_over_cap",) if plan.conflict else ()  # that is why
+    told = ("peak_over_cap", "need_over_cap") if plan.conflict else ()  # that is why
     blocks += warning_blocks([row for row in plan.warnings if row.code not in told])
     return blocks
 
@@ -259,10 +264,8 @@ def _devices(plan: Plan, width: int) -> RenderableType:
 
 def _peaks(plan: Plan) -> Text:
     on_gpu = any(device.type != "CPU" for device in plan.devices)
-    tiny = any(device.usable_bytes < LEAST_LIMIT_BYTES for device in plan.devices)
-    least = f" (under a limit below {format_bytes(LEAST_LIMIT_BYTES)} the peak)" if tiny else ""
-    text = _REQUIRED.format(least) + (". Not validated on GPUs." if on_gpu else ".")
-    return Text(text, style="dim")
+    text = _REQUIRED + (". Not validated on GPUs." if on_gpu else ".")
+    return Text(" ".join(filter(None, [text, required_note(plan)])), style="dim")
 
 
 def _transfers(plan: Plan, width: int) -> RenderableType:

@@ -13,7 +13,7 @@ from itertools import accumulate, combinations, product
 from pathlib import Path
 
 import pytest
-from plans_by_hand import infeasible_plan, small_plan, small_report
+from plans_by_hand import MIB, device_row, infeasible_plan, small_plan, small_report
 from steps_by_hand import drawn_plan, drawn_step
 
 import placer.rendering.html
@@ -24,6 +24,7 @@ from placer.prediction.predicted_step import KINDS
 from placer.questions.auto_result import AutoResult, AutoRow
 from placer.rendering.html.page import _render, json_in_script, render_page
 from placer.rendering.results import render_result
+from placer.rendering.text.answers import required_note
 
 STATIC = Path(placer.rendering.html.__file__).parent / "static"
 HOSTILE = [
@@ -288,8 +289,8 @@ def test_what_auto_tried_has_its_place():
     assert "3.33 times as fast as the next that fits" in page
     assert "at least 3.00 s" in page
     assert "cannot beat the replicas" in page
-    assert "Strategies tried" in page
-    assert "Strategies tried" not in render_page(small_plan())
+    assert ">Strategies</h2>" in page
+    assert ">Strategies</h2>" not in render_page(small_plan())
     # as shells, print() and notebooks show it
     assert repr(found) == str(found) == found.summary()
     assert "- **pieces**: cannot beat the replicas" in found._repr_markdown_()
@@ -357,3 +358,26 @@ def oklab(light, sight):
         ),
         [cone ** (1 / 3) for cone in cones],
     )
+
+
+def test_a_placement_over_a_limit_is_neither_applied_nor_near_the_best():
+    """What comes next and the distance from the best are of placements that fit."""
+    plan = small_plan(solver=replace(small_plan().solver, status="FEASIBLE", relative_gap=0.5))
+    over = replace(plan, solver=replace(plan.solver, status="UNKNOWN"))
+    for told in ("placer apply", "at most 50.0% from the best"):
+        assert told in render_page(plan)
+        assert told not in render_page(over)
+
+
+def test_a_page_and_a_text_say_what_is_required_where_no_allocator_decides():
+    """On a CPU more than its peak, and under a limit that is no allocator's not more."""
+    cpu = device_row("CPU:0", need_bytes=70 * MIB, needs=None)
+    tiny = device_row("GPU:0", need_bytes=70 * MIB, usable_bytes=1024)
+    for rows, told in (
+        ([cpu], "Required of a CPU: the peak where ops run at once"),
+        ([tiny], "Required under a limit below 1.00 MiB, which no allocator is given: the peak."),
+    ):
+        plan = small_plan(devices=(*small_plan().devices, *rows))
+        for text in (render_page(plan), render_result(plan, "text", width=300)):
+            assert told in text
+    assert not required_note(small_plan())
