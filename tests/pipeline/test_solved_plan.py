@@ -64,7 +64,7 @@ def test_devices_over_their_caps_are_in_one_warning():
     placement = {"a": "GPU:0", "b": "GPU:0", "c": "GPU:1", "d": "GPU:1"}
     metrics = predict(graph, draw_costs(graph), placement, parse_cluster("2xGPU:3MiB"))
     need = metrics.needs["GPU:0"].need.high_bytes
-    ((_, message, _),) = over_cap_warnings(parse_cluster(f"2xGPU:{need - 2}"), metrics)
+    ((_, message, _),) = over_cap_warnings(parse_cluster(f"2xGPU:{need - 2}B"), metrics)
     assert [message.count(told) for told in ("GPU:0 requires", "GPU:1 requires")] == [1, 1]
     assert message.count("more than its limit") == 2
     assert message.count("although the tensors fit") == 1

@@ -108,8 +108,7 @@ def _render(
     answer: str = "",
     parts: Sequence[str] = (),
 ) -> str:
-    """``document`` is a report as JSON has it, or has a ``plan`` alone; ``parts`` say what it is
-    of."""
+    """``document`` is a report as JSON has it, or has a ``plan`` alone; ``parts`` name it."""
     import jinja2
 
     environment = jinja2.Environment(

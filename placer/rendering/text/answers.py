@@ -181,7 +181,7 @@ def idle_note(plan: Plan) -> str:
 
 
 def required_note(plan: Plan) -> str:
-    """What the required memory is where no allocator decides; ``""`` if one does."""
+    """Returns what the required memory is where no allocator decides; ``""`` if one does."""
     told = []
     if any(
         row.type == "CPU" and (row.required_bytes or 0) > (row.peak_memory_bytes or 0)
