@@ -92,8 +92,7 @@ def hand_out(request, tell):
     import tensorflow as tf
 
     sizes, events, rest = request
-    if rest:
-        tf.raw_ops.Empty(shape=[rest], dtype=tf.uint8)
+    tf.raw_ops.Empty(shape=[rest], dtype=tf.uint8)
     shapes = [tf.constant([size], tf.int32) for size in sizes]  # 256 bytes each
     tensors, in_use = {}, []
     try:

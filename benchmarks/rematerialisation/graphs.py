@@ -156,7 +156,7 @@ class Graph:
             find_allocations(memory, threaded.order.names, sample, threaded.order.lasts)
             for sample, threaded in enumerate(steps.threaded_steps)
         ]
-        needs = [find_need(asked[DEVICE], growth=False).need_bytes for asked in requests]
+        needs = [find_need(asked[DEVICE]).need_bytes for asked in requests]
         return Planned(
             step=step,
             peak_bytes=max(peaks) - self.aside,

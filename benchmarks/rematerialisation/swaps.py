@@ -165,7 +165,7 @@ def stand_in_peak(workload: Workload, plan: Plan) -> int:
     steps = PossibleSteps(graph, costs, accelerated=False)
     memory = steps.memory(placement, [HOST, STAND_IN])
     asked = [along[STAND_IN] for along in requests_along(memory, steps.orders[:_ORDERS])]
-    return median_low(peak_in_use(one, KeptChunks(one, growth=False)) for one in asked)
+    return median_low(peak_in_use(one, KeptChunks(one)) for one in asked)
 
 
 def mb(size: float) -> str:

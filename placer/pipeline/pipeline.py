@@ -32,7 +32,7 @@ from placer.plan.rows import PlanWarning
 from placer.processes import collection_paused
 from placer.solving.process import clock
 from placer.solving.process.child_search import start_searcher_ahead
-from placer.solving.process.compiling import PEAKS, TRANSFER, warm_up
+from placer.solving.process.compiling import NEEDS, PEAKS, TRANSFER, warm_up
 
 REFERENCE_DEVICE = "1xA100-40GB"
 """The device of the times in ``report`` when none is named."""
@@ -79,6 +79,7 @@ def report(source: Any, devices: Devices | None = None, **options: Unpack[Keywor
     """
     wanted = read_options(options)
     require_source(source, devices)
+    warm_up(NEEDS)  # once per user, while the model is read
     workload = read_workload(source, devices or REFERENCE_DEVICE, wanted)
     found = analyse(workload, predict_on_one_device(workload))
     return found if devices is None else with_placement(found, workload, devices)

@@ -17,7 +17,7 @@ from placer.pipeline.placement import place_workload
 from placer.pipeline.workload import Workload, read_cluster, read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import AUTO, NEVER, Options, describe_request, format_splits
-from placer.prediction.memory.allocator import MOST_PADDING_BYTES
+from placer.prediction.memory.chunks import MOST_PADDING_BYTES
 from placer.solving.process import clock
 from placer.strategies.requests import (
     HYBRID,

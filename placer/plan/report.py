@@ -105,7 +105,7 @@ class MemoryFacts:
     ``scopes_at_peak`` by name scope; ``largest_at_peak`` are the largest buffers then.
     ``weight_bytes`` are resident for the forward pass, ``optimizer_state_bytes`` for updates,
     ``metrics_bytes`` for what only adds up; ``table_bytes`` are lookup tables and string constants.
-    The ``allocator`` (``growth`` or ``one region``; ``""``: a CPU) needs ``need_bytes``, from
+    The ``allocator`` (``one region``; ``""``: a CPU) needs ``need_bytes``, from
     ``need_low_bytes`` to ``need_high_bytes`` over the orders; ``need_parts`` splits what is
     expected into ``tensors``, ``workspace`` of kernels, ``padding`` and ``fragmentation``.
     ``needs``, ``need_peak_op`` and ``red_zones`` are those of a plan's device, where it is a GPU.

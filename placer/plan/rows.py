@@ -44,7 +44,7 @@ class PlannedDevice(Row):
     them, likewise with ``need_expected_bytes`` and ``need_low_bytes``; without a limit it has
     ``in_use_peak_bytes`` in use at most, whole chunks counted, ``in_use_with_workspace_bytes``
     (expected) where libraries get the workspaces that they do without if need be (cuDNN's),
-    ``in_use_expected_bytes`` where not.  ``allocator`` is ``growth`` or ``one region``, ``None`` of
+    ``in_use_expected_bytes`` where not.  ``allocator`` is ``one region``, ``None`` of
     a CPU, which needs what lives at once.  Of a GPU ``needs`` has the parts: the least limits that
     serve ``loading`` (or building), the ``first_step``, in which convolutions are tuned, and
     ``later_steps``; ``workspace`` is what libraries cannot do without, 0 of cuDNN.

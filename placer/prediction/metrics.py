@@ -8,7 +8,7 @@ from cost_models.byte_sizes import format_bytes
 from placer.graph.name_scopes import sum_by_scope
 from placer.problem.device_peaks import required_bytes
 
-GROWTH, ONE_REGION = "growth", "one region"
+ONE_REGION = "one region"
 """How an allocator takes memory: bit by bit, or all that it may at once."""
 
 
@@ -117,8 +117,8 @@ class MemoryNeed:
     """The need of the allocator of one device, over the orders that a step may run in.
 
     ``in_use`` is the peak of bytes in use, in whole chunks; ``need`` the least limit under which
-    the allocator serves the step.  ``growth``: it adds regions as it needs them, else it takes one;
-    ``None`` for a CPU, which needs what lives at once.
+    the allocator serves the step.  ``allocator`` says how it takes memory, ``""`` for a CPU, which
+    needs what lives at once.
     ``with_workspace_bytes`` are expected to be in use at most where libraries get the workspaces
     that they do without if need be (cuDNN's).
 
@@ -129,7 +129,7 @@ class MemoryNeed:
     the executor's orders.
     """
 
-    growth: bool | None
+    allocator: str
     in_use: PeakRange
     need: PeakRange
     with_workspace_bytes: int
@@ -139,13 +139,6 @@ class MemoryNeed:
     fragmentation_bytes: int
     parts: NeedParts | None = None
     along: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def allocator(self) -> str:
-        """How the allocator takes memory, ``""`` if none is followed."""
-        if self.growth is None:
-            return ""
-        return GROWTH if self.growth else ONE_REGION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

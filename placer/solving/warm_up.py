@@ -1,4 +1,4 @@
-"""Compiles the searches.
+"""Compiles the searches, and what an allocator needs.
 
 Each part has a process of its own, before the first search that needs it
 (:mod:`placer.solving.process.compiling`), or ahead::
@@ -85,6 +85,14 @@ def compile_part(request: tuple[str, str], _tell: Tell) -> None:
                 mark.touch()
 
 
+def _compile_needs() -> None:
+    """What an allocator needs."""
+    from placer.prediction.memory.allocations import Allocations
+    from placer.prediction.memory.need import find_need
+
+    find_need(Allocations(sizes={0: 1, 1: 2}, events=[0, 1, ~0, ~1]))
+
+
 def _compile_transfer() -> None:
     """The search for the least transfer."""
     from placer.solving.transfer.transfer_search import TransferSearch
@@ -136,6 +144,7 @@ def _compile_step_time() -> None:
 
 
 _COMPILE = {
+    "needs": _compile_needs,
     "transfer": _compile_transfer,
     "moves": _compile_moves,
     "peaks": load_peaks,

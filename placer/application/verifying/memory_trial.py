@@ -41,10 +41,8 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.graph.op_types import VARIABLES
 from placer.plan.plan import Plan
 from placer.plan.rows import PlannedDevice
-from placer.prediction.metrics import GROWTH
 from placer.processes import Ending, Tell, run_task
 from placer.simulation.cards import SimulatedGpu
-from placer.simulation.environment import GROWTH as GROWS
 from placer.simulation.environment import RECORDS, child_environment
 from placer.simulation.records import GpuRecord, read_records
 
@@ -212,8 +210,6 @@ def _rehearse(request: RunRequest, plan: Plan, how: str) -> MemoryRehearsal:
         environment = child_environment(cards, os.environ, Path(records))
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(cards))))
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        if any(row.allocator == GROWTH for row in rows):
-            environment[GROWS] = "true"
         if any(row.red_zones is False for row in rows):
             environment.setdefault("TF_DISABLE_RZ_CHECK", "1")
         outcome = run_task(

@@ -24,17 +24,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from cost_models.gpu_convolutions import RED_ZONES_BYTES
-from placer.prediction.memory.allocator import MOST_PADDING_BYTES, rounded_bytes
+from placer.prediction.memory.allocator import rounded_bytes
 from placer.prediction.memory.buffers import Buffer
+from placer.prediction.memory.chunks import CHUNK_BYTES, MOST_PADDING_BYTES, Ints
 from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.step_layout import Effect, StepLayout, Tuned
 
+_MOST_BYTES = 1 << 50
+"""More than any device has: sums of what is larger may be no 64-bit numbers."""
 
-@dataclass(slots=True, kw_only=True)
+
+@dataclass(kw_only=True)
 class Allocations:
     """The requests to one device's allocator in a step, or in several.
 
@@ -63,6 +70,26 @@ class Allocations:
     peak_bytes: int = 0
     restoring_bytes: int = 0
     later: tuple[Allocations, ...] = ()
+
+    @cached_property
+    def arrays(self) -> AllocationArrays:
+        """The same as arrays, once nothing is added any more."""
+        sizes = np.zeros(max(self.sizes, default=-1) + 1, np.int64)
+        sizes[list(self.sizes)] = [min(size, _MOST_BYTES) for size in self.sizes.values()]
+        chunks = -(-sizes // CHUNK_BYTES) * CHUNK_BYTES
+        kept, events = np.array(self.kept, np.int64), np.array(self.events, np.int64)
+        along = np.cumsum(_changes(kept, chunks))
+        return AllocationArrays(
+            sizes=sizes,
+            kept=kept,
+            events=events,
+            moved_from=np.array([*self.moved.values()], np.int64),
+            moved_to=np.array([*self.moved], np.int64),
+            requests=int(np.count_nonzero(events >= 0)),
+            kept_bytes=int(along[-1]) if len(along) else 0,
+            most_kept_bytes=int(along.max(initial=0)),
+            most_step_bytes=int(np.cumsum(_changes(events, chunks)).max(initial=0)),
+        )
 
     def in_step(self, number: int) -> Allocations:
         """Returns what is asked for in that step, counted from 0."""
@@ -130,6 +157,33 @@ class Allocations:
             copied=[],
             later=(replace(self, sizes=sizes, kept=kept),),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationArrays:
+    """Allocations as arrays, ``sizes`` by chunk; at the end of a step the chunks ``moved_from`` are
+    the chunks ``moved_to``.
+
+    ``events`` have so many ``requests``.  In chunks that are no larger than they must be,
+    ``kept_bytes`` are kept, at most ``most_kept_bytes`` are in use until then, and at most
+    ``most_step_bytes`` besides in a step.
+    """
+
+    sizes: Ints
+    kept: Ints
+    events: Ints
+    moved_from: Ints
+    moved_to: Ints
+    requests: int
+    kept_bytes: int
+    most_kept_bytes: int
+    most_step_bytes: int
+
+
+def _changes(events: Ints, chunks: Ints) -> Ints:
+    """By how many bytes every event changes what is in use."""
+    sign = np.where(events < 0, -1, 1)
+    return sign * chunks[np.where(events < 0, ~events, events)]
 
 
 def find_allocations(

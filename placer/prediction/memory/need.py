@@ -1,48 +1,28 @@
 """The least limit under which an allocator serves the steps of a program.
 
 A limit that serves is no proof that a larger one does, for chunks lie elsewhere then.  So the need
-is the least limit from which on every larger one that was tried serves.  In growth, where the sizes
-of regions follow from the limit, some that are larger by up to a tenth are tried for nothing else.
-Along a further order those about the last need are tried first: most orders differ by less than
-what is left open anyway.
+is the least limit from which on every larger one that was tried serves.  Along a further order
+those about the last need are tried first: most orders differ by less than what is left open anyway.
 
-Steps are first followed without a limit.  A limit makes no difference to a request as long as
-
-- one region: what is left at the end of it is larger than the free chunk that is taken, or, if it
-  is what is taken, large enough to be split;
-- growth: no region is added, or one that is as large as it would be.
-
-So what is tried starts where the limit first may make a difference.  Several steps are followed,
-since what is kept moves, and regions that were added stay.
+Steps are first followed without a limit.  A limit makes no difference to a request as long as what
+is left at the end of the region is larger than the free chunk that is taken, or, if it is what is
+taken, large enough to be split.  So what is tried starts where the limit first may make a
+difference.  Several steps are followed, since what is kept moves.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from cost_models.byte_sizes import MEBIBYTE
-from placer.prediction.memory.allocations import Allocations
-from placer.prediction.memory.allocator import (
-    ADDRESS,
-    ADDRESS_BITS,
-    CHUNK_BYTES,
-    MOST_PADDING_BYTES,
-    UNLIMITED_BYTES,
-    Allocator,
-    rounded_bytes,
-)
-
-_Watch = Callable[[int, int], None]
+from placer.prediction.memory.allocations import AllocationArrays, Allocations
+from placer.prediction.memory.allocator import UNLIMITED_BYTES, Allocator, rounded_bytes
+from placer.prediction.memory.chunks import CHUNK_BYTES, MOST_PADDING_BYTES
 
 MOST_STEPS = 10
 _RESOLUTION = 0.002
 _FEWEST_BYTES = 1 << 12
 """Limits are tried until what is open is this share of the least, or so little."""
-
-LARGER = (0.02, 0.04, 0.06, 0.08, 0.1)
-"""By how much those limits are larger that have to serve in growth, too."""
 
 _SNAPSHOT_SHARE = 0.02
 """How far apart the limits are for which states are kept, of what is asked for at once."""
@@ -73,12 +53,10 @@ class Need:
         return self.need_bytes - asked_for - self.padding_bytes
 
 
-def find_need(
-    allocations: Allocations, *, growth: bool, kept: KeptChunks | None = None, near: int = 0
-) -> Need:
-    """The need of a device whose allocator grows, or else takes one region; ``kept`` is what it
-    keeps from step to step, if that is known from another order, and ``near`` the need there."""
-    unlimited = _Unlimited(allocations, kept or KeptChunks(allocations, growth=growth))
+def find_need(allocations: Allocations, *, kept: KeptChunks | None = None, near: int = 0) -> Need:
+    """The need of a device; ``kept`` is what it keeps from step to step, if that is known from
+    another order, and ``near`` the need there."""
+    unlimited = _Unlimited(allocations, kept or KeptChunks(allocations))
     need_bytes, limited = _least_that_serves(unlimited, near)
     tensors, workspace, asker = _asked_for_by(allocations, limited.peak_request)
     return Need(
@@ -98,39 +76,26 @@ def peak_in_use(allocations: Allocations, kept: KeptChunks) -> int:
     return state.allocator.peak_bytes
 
 
-def serves(
-    allocations: Allocations, limit_bytes: int, *, growth: bool, splits_all: bool = False
-) -> bool:
+def serves(allocations: Allocations, limit_bytes: int, *, splits_all: bool = False) -> bool:
     """Whether an allocator with this limit serves the steps; if it ``splits_all``, no chunk has
     padding that could be another."""
     padding = CHUNK_BYTES if splits_all else MOST_PADDING_BYTES
-    allocator = Allocator(limit_bytes=limit_bytes, growth=growth, most_padding_bytes=padding)
-    state = AllocatorState(allocator)
+    state = AllocatorState(Allocator(limit_bytes, padding))
     return limit_bytes >= allocations.restoring_bytes and state.run(allocations)
 
 
 def _least_that_serves(unlimited: _Unlimited, near: int) -> tuple[int, Allocator]:
     """The least limit from which on those that are tried serve, with the allocator under it.
 
-    By bisection, once the limits about ``near`` were tried; again above each larger limit that does
-    not serve.
+    By bisection between one that fails and the one that makes no difference, once the limits about
+    ``near`` were tried.
     """
-    open_bytes = unlimited.open_bytes
+    open_bytes, fails = unlimited.open_bytes, unlimited.least_bytes
+    if (served := unlimited.under(fails)) is not None:
+        return fails, served
     likely = [near + open_bytes, near - open_bytes, near]
-    limit = unlimited.least_bytes
-    served = unlimited.under(limit)
-    if served is None:
-        limit, served = _bisect(unlimited, limit, likely)
-    while (fails := _larger_that_fails(unlimited, limit, served)) is not None:
-        limit, served = _bisect(unlimited, fails, likely)
-    return limit, served
-
-
-def _bisect(unlimited: _Unlimited, fails: int, likely: list[int]) -> tuple[int, Allocator]:
-    """A limit that serves, hardly above one that does not, with the allocator under it: between one
-    that ``fails`` and the one that makes no difference, those that are ``likely`` first."""
     enough, served = unlimited.indifferent_bytes, unlimited.state.allocator
-    while enough - fails > unlimited.open_bytes:
+    while enough - fails > open_bytes:
         limit = likely.pop() if likely else rounded_bytes((fails + enough) // 2)
         if not fails < limit < enough:
             continue
@@ -142,57 +107,31 @@ def _bisect(unlimited: _Unlimited, fails: int, likely: list[int]) -> tuple[int, 
     return enough, served
 
 
-def _larger_that_fails(unlimited: _Unlimited, limit: int, served: Allocator) -> int | None:
-    """The largest of the larger limits that are tried in growth and do not serve."""
-    larger = larger_limits(limit, LARGER if served.growth else ())
-    return next((each for each in larger if unlimited.under(each) is None), None)
-
-
-def larger_limits(limit: int, shares: Sequence[float]) -> list[int]:
-    """The ``limit`` and these ``shares`` of it, if there are any, and the next whole MiB, in which
-    TensorFlow is told limits; the largest first.
-
-    >>> larger_limits(3 << 20, (0.1,)), larger_limits((3 << 20) - 256, (0.1,))
-    ([3460352], [3460096, 3145728])
-    """
-    larger = {rounded_bytes(int(limit * (1 + share))) for share in shares}
-    whole = {-(-limit // MEBIBYTE) * MEBIBYTE} if shares else set()
-    return sorted((larger | whole) - {limit}, reverse=True)
-
-
 def least_bytes(allocations: Allocations) -> int:
     """The most that is asked for at once, in chunks of the least size: no lower limit serves, in
     whatever order the restored variables come."""
-    kept, most = _most_at_once(allocations.kept, allocations, 0)
-    for asked in (allocations, *allocations.later):
-        most = max(most, _most_at_once(asked.events, asked, kept)[1])
+    kept = allocations.arrays
+    in_steps = [asked.arrays.most_step_bytes for asked in (allocations, *allocations.later)]
+    most = max(kept.most_kept_bytes, kept.kept_bytes + max(in_steps))
     return max(most, allocations.restoring_bytes)
-
-
-def _most_at_once(events: Sequence[int], asked: Allocations, now: int) -> tuple[int, int]:
-    """The bytes after and at most during the ``events``, with ``now`` before."""
-    most, sizes = now, asked.sizes
-    for event in events:
-        if event < 0:
-            now -= rounded_bytes(sizes[~event])
-        else:
-            now += rounded_bytes(sizes[event])
-            most = max(now, most)
-    return now, most
 
 
 def _asked_for_by(allocations: Allocations, request: int) -> tuple[int, int, int]:
     """The bytes of tensors and of kernels that are asked for, and not given back, when that request
     is served (numbered from 1 over all steps), and the number of the op that asks."""
-    number, left, asked = 0, request, allocations
-    kept, left = _alive_after(allocations.kept, {}, left)
-    alive, asker = kept, -1
-    while left:
+    left = request - sum(event >= 0 for event in allocations.kept)
+    kept = _alive_after(allocations.kept, {}, request)
+    if left <= 0:
+        alive, asker, asked = kept, -1, allocations
+    else:
+        number = 0
+        while left > allocations.in_step(number).arrays.requests:
+            left -= allocations.in_step(number).arrays.requests
+            number += 1
         asked = allocations.in_step(number)
         asker = asked.askers[left - 1] if left <= len(asked.askers) else -1
         constants = dict.fromkeys(asked.kept[len(allocations.kept) :])
-        alive, left = _alive_after(asked.events, kept | constants, left)
-        number += 1
+        alive = _alive_after(asked.events, kept | constants, left)
     sizes = asked.sizes
     workspace = sum(sizes[chunk] for chunk in alive if chunk in asked.temporaries)
     return sum(sizes[chunk] for chunk in alive) - workspace, workspace, asker
@@ -200,9 +139,9 @@ def _asked_for_by(allocations: Allocations, request: int) -> tuple[int, int, int
 
 def _alive_after(
     events: Sequence[int], alive: Mapping[int, None], requests: int
-) -> tuple[dict[int, None], int]:
+) -> dict[int, None]:
     """The chunks that are alive after so many requests of the ``events``, with those ``alive``
-    before; and how many requests are left for later events."""
+    before."""
     found = dict(alive)
     for event in events:
         if not requests:
@@ -212,49 +151,47 @@ def _alive_after(
             requests -= 1
         else:
             del found[~event]
-    return found, requests
+    return found
 
 
-@dataclass(slots=True)
 class AllocatorState:
     """An allocator in the midst of a step: event number ``index`` of step number ``step`` is the
-    next (step -1: what is kept); ``address`` has the chunks in use, ``before`` what was free as the
-    step began."""
+    next (step -1: what is kept); ``starts`` has what was in use, and where, as each step began."""
 
-    allocator: Allocator
-    address: dict[int, int] = field(default_factory=dict)
-    step: int = -1
-    index: int = 0
-    starts: tuple[object, ...] = ()
+    def __init__(self, allocator: Allocator) -> None:
+        self.allocator = allocator
+        self.step, self.index = -1, 0
+        self.starts: tuple[object, ...] = ()
 
     def copy(self, limit_bytes: int) -> AllocatorState:
         """The same state under another limit."""
-        allocator = self.allocator.copy(limit_bytes)
-        return AllocatorState(allocator, dict(self.address), self.step, self.index, self.starts)
+        copied = AllocatorState(self.allocator.copy(limit_bytes))
+        copied.step, copied.index, copied.starts = self.step, self.index, self.starts
+        return copied
 
     def run(
-        self, allocations: Allocations, watch: _Watch | None = None, steps: int = MOST_STEPS
+        self, allocations: Allocations, watched_bytes: int = 0, steps: int = MOST_STEPS
     ) -> bool:
-        """Runs to the end, if memory suffices; ``watch`` is called with the number of each event
-        that asks for a chunk, and with the size."""
+        """Runs to the end, if memory suffices, and no further than to a request to which a limit of
+        ``watched_bytes`` makes a difference; says whether it came to the end."""
         while self.step < steps:
-            asked = allocations.in_step(self.step)
+            asked = allocations.in_step(self.step).arrays
             events = asked.events if self.step >= 0 else asked.kept
-            if not self.allocator.serve(events, asked.sizes, self.address, self.index, watch):
+            self.index = self.allocator.serve(events, asked.sizes, self.index, watched_bytes)
+            if self.index < len(events):
                 return False
-            if self.next_step(asked.moved) and self.step > len(allocations.later):
+            if self.next_step(asked) and self.step > len(allocations.later):
                 return True
         return True
 
-    def next_step(self, moved: Mapping[int, int]) -> bool:
-        """Goes to the next step, what is kept being where it ``moved``; says whether that will be
-        as one before."""
-        if self.step >= 0:
-            self.address.update([(kept, self.address.pop(chunk)) for kept, chunk in moved.items()])
+    def next_step(self, asked: AllocationArrays) -> bool:
+        """Goes to the next step, what is kept being where it moved; says whether that will be as
+        one before."""
         allocator = self.allocator
-        regions = [*allocator.regions] if allocator.growth else []  # else one up to the limit
-        moving = [self.address[kept] for kept in moved]
-        start = regions, dict(allocator.in_use), moving
+        if self.step >= 0:
+            allocator.chunk_of[asked.moved_to] = allocator.chunk_of[asked.moved_from]
+        moving = allocator.addresses(asked.moved_to)
+        start = tuple(array.tobytes() for array in (*allocator.in_use(), moving))
         is_known = start in self.starts
         self.starts = (*self.starts, start)
         self.step, self.index = self.step + 1, 0
@@ -265,14 +202,10 @@ class KeptChunks:
     """An allocator without a limit that has what a device keeps from step to step, the same along
     all orders; until then no limit from ``indifferent_bytes`` on makes a difference."""
 
-    def __init__(self, allocations: Allocations, *, growth: bool) -> None:
-        self.state = AllocatorState(Allocator(growth=growth))
-        self.indifferent_bytes = 0
-        self.state.run(allocations, self._watch, steps=0)
-
-    def _watch(self, _index: int, size: int) -> None:
-        limit = _indifferent_bytes(self.state.allocator, size)
-        self.indifferent_bytes = max(self.indifferent_bytes, limit)
+    def __init__(self, allocations: Allocations) -> None:
+        self.state = AllocatorState(Allocator())
+        self.state.run(allocations, UNLIMITED_BYTES, steps=0)
+        self.indifferent_bytes = self.state.allocator.indifferent_bytes
 
 
 class _Unlimited:
@@ -286,15 +219,24 @@ class _Unlimited:
         self.least_bytes = least_bytes(allocations)
         open_bytes = max(int(_RESOLUTION * self.least_bytes), _FEWEST_BYTES)
         self.open_bytes = rounded_bytes(open_bytes)
-        growth = kept.state.allocator.growth
-        self.indifferent_bytes = kept.indifferent_bytes
         self.state = kept.state.copy(UNLIMITED_BYTES)
         self.snapshots = [
-            (0, AllocatorState(Allocator(growth=growth))),
+            (0, AllocatorState(Allocator())),
             (kept.indifferent_bytes, kept.state),
         ]
-        self.apart = 0 if growth else int(_SNAPSHOT_SHARE * self.least_bytes)
-        self.state.run(allocations, self._watch)
+        self._follow(allocations)
+        self.indifferent_bytes = self.state.allocator.indifferent_bytes
+
+    def _follow(self, allocations: Allocations) -> None:
+        apart = int(_SNAPSHOT_SHARE * self.least_bytes)
+        allocator = self.state.allocator
+        watched = max(self.least_bytes, self.snapshots[-1][0] + apart)
+        while not self.state.run(allocations, watched):
+            known = allocator.indifferent_bytes
+            self.snapshots.append((known, self.state.copy(UNLIMITED_BYTES)))
+            if not allocator.pass_limit():  # more than any device has
+                break
+            watched = max(self.least_bytes, known + apart)
 
     def under(self, limit_bytes: int) -> Allocator | None:
         """The allocator at the end under a limit not below ``least_bytes``, ``None`` if it runs out
@@ -304,25 +246,3 @@ class _Unlimited:
         state = next(state for limit, state in reversed(self.snapshots) if limit <= limit_bytes)
         limited = state.copy(limit_bytes)
         return limited.allocator if limited.run(self.allocations) else None
-
-    def _watch(self, index: int, size: int) -> None:
-        limit = _indifferent_bytes(self.state.allocator, size)
-        if limit <= self.indifferent_bytes:
-            return
-        if limit > max(self.least_bytes, self.snapshots[-1][0] + self.apart):
-            self.state.index = index
-            self.snapshots.append((self.indifferent_bytes, self.state.copy(UNLIMITED_BYTES)))
-        self.indifferent_bytes = limit
-
-
-def _indifferent_bytes(allocator: Allocator, size: int) -> int:
-    """The limit from which on none makes a difference to a request."""
-    wanted, free_chunks = rounded_bytes(size), allocator.free_chunks
-    index = bisect_left(free_chunks, wanted << ADDRESS_BITS)
-    if allocator.growth:
-        added = allocator.pool_bytes + allocator.next_region(wanted)
-        return 0 if index < len(free_chunks) else added
-    end = free_chunks[-1] & ADDRESS if free_chunks else 0
-    if index < len(free_chunks) - 1:
-        return end + (free_chunks[index] >> ADDRESS_BITS)
-    return end + min(2 * wanted, wanted + MOST_PADDING_BYTES)

@@ -20,7 +20,7 @@ from placer.prediction.memory.need import (
     serves,
 )
 from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.metrics import MemoryNeed, NeedParts, PeakRange
+from placer.prediction.metrics import ONE_REGION, MemoryNeed, NeedParts, PeakRange
 from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.thread_pool import ThreadedStep
@@ -81,7 +81,7 @@ def _of_peaks(peaks: Sequence[int], resident_bytes: int) -> MemoryNeed:
     """Returns what a CPU needs: what lives at once, in no allocator's chunks."""
     need = range_of(peaks, resident_bytes)
     return MemoryNeed(
-        growth=None,
+        allocator="",
         in_use=need,
         need=need,
         with_workspace_bytes=need.expected_bytes,
@@ -95,11 +95,11 @@ def _of_peaks(peaks: Sequence[int], resident_bytes: int) -> MemoryNeed:
 def _of_requests(step: StepMemory, name: str, requests: Sequence[Allocations]) -> MemoryNeed:
     """Returns what a GPU's allocator needs for those along each order; the range of bytes in use is
     a little wider."""
-    kept = KeptChunks(requests[0], growth=False)
+    kept = KeptChunks(requests[0])
     needs: list[Need] = []
     for asked in requests:
         near = needs[-1].need_bytes if needs else 0
-        needs.append(find_need(asked, growth=False, kept=kept, near=near))
+        needs.append(find_need(asked, kept=kept, near=near))
     resident_bytes = _resident_bytes(step, name)
     in_use = range_of([need.in_use_bytes for need in needs], resident_bytes)
     in_use = replace(
@@ -112,7 +112,7 @@ def _of_requests(step: StepMemory, name: str, requests: Sequence[Allocations]) -
     index = next(i for i, found in enumerate(needs) if found.need_bytes == need.expected_bytes)
     typical, asked = needs[index], requests[index]
     return MemoryNeed(
-        growth=False,
+        allocator=ONE_REGION,
         in_use=in_use,
         need=need,
         with_workspace_bytes=max(
@@ -200,14 +200,14 @@ def _need_parts(
     built, tuned = any(chunk < 0 for chunk in asked[0].kept), any(a.later for a in asked)
 
     def highest(found: Iterable[Allocations]) -> int:
-        steps = [find_need(a.loaded(), growth=False, near=near).need_bytes for a in found]
+        steps = [find_need(a.loaded(), near=near).need_bytes for a in found]
         return min(_range_of_needs(steps, resident_bytes, unfollowed).high_bytes, high)
 
     later = highest(asked[index].in_step(1) for index in worst) if built or tuned else high
     first = highest(asked[index] for index in worst) if built and tuned else high
     asker = need.along[worst[0]][1]
     op = step.layout.names[asker] if asker >= 0 else ""
-    loading = min(find_need(asked[0].loading(), growth=False).need_bytes, high)
+    loading = min(find_need(asked[0].loading()).need_bytes, high)
     first = first if tuned else later
     if max(loading, first, later) < high:  # a peak, or how memory is divided when all is loaded
         first, later = high, later if tuned else high
@@ -218,7 +218,7 @@ def _need_parts(
         later_steps_bytes=later,
         peak_op=step.owner.get(op, op),
         serves_split=peak_bytes <= cap < high
-        and all(serves(a, limit, growth=False, splits_all=True) for a in asked),
+        and all(serves(a, limit, splits_all=True) for a in asked),
     )
 
 
@@ -258,12 +258,12 @@ def _in_other_orders(
 def _at_least(known: MemoryNeed, asked: Allocations) -> MemoryNeed:
     """Returns what is needed if ``asked`` may be, too."""
     high = known.need.high_bytes
-    if known.growth is None:
+    if not known.allocator:
         need = replace(known.need, high_bytes=max(high, asked.peak_bytes))
         return replace(known, in_use=need, need=need)
-    if serves(asked, high, growth=known.growth):
+    if serves(asked, high):
         return known
-    found = find_need(asked, growth=known.growth, near=high)
+    found = find_need(asked, near=high)
     in_use = max(known.in_use.high_bytes, found.in_use_bytes)
     return replace(
         known,

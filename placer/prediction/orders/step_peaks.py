@@ -108,9 +108,9 @@ class StepPeaks:
         over = {}
         for name in close:
             worst = max(range(len(along)), key=lambda index: along[index][name])
-            if is_cpu(name) or serves(requests[worst][name], caps[name], growth=False):
+            if is_cpu(name) or serves(requests[worst][name], caps[name]):
                 continue
-            need_bytes = find_need(requests[worst][name], growth=False).need_bytes
+            need_bytes = find_need(requests[worst][name]).need_bytes
             over[name] = max(need_bytes, caps[name] + 1, highest[name])
         if over or is_above or not close:
             return over

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from placer.machine_code.jit import compiled, compiled_part
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, Nets, Units, incidence
-from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.neighbours import degree, is_small, net_at
 
 _LEAST_SHRINK = 0.9

@@ -10,6 +10,7 @@ import heapq
 
 import numpy as np
 
+from placer.machine_code.jit import compiled, compiled_part
 from placer.solving.compiled.arrays import Arrays, Flags, Floats, Ints, Nets
 from placer.solving.compiled.gain_table import apply_move, gain, new_gain_table, transfer_of
 from placer.solving.compiled.held_bytes import (
@@ -22,7 +23,6 @@ from placer.solving.compiled.held_bytes import (
     next_price,
     shift,
 )
-from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.neighbours import degree, has_nets, neighbour_device, net_at
 
 _NEIGHBOUR_SHARE = 0.85

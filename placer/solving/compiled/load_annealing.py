@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placer.machine_code.jit import compiled, compiled_part
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
-from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.neighbours import has_nets, neighbour_device
 
 

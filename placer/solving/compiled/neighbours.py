@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from placer.machine_code.jit import compiled_part
 from placer.solving.compiled.arrays import Arrays, Ints, Nets, Units
-from placer.solving.compiled.jit import compiled_part
 
 MOST_PINS = 64
 """Nets with more consumers pull everything together and say little, and take long to go

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from placer.machine_code.jit import compiled
 from placer.solving.compiled.arrays import Arrays, Devices, Ints, Nets, Units, incidence
-from placer.solving.compiled.jit import compiled
 
 
 def part_of(arrays: Arrays, members: Ints, halves: tuple[Ints, Ints], fullness: float) -> Arrays:

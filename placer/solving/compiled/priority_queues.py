@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placer.machine_code.jit import compiled, compiled_part
 from placer.solving.compiled.arrays import Floats, Ints
-from placer.solving.compiled.jit import compiled, compiled_part
 
 ABSENT = -1
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from placer.machine_code.jit import compiled, compiled_part
 from placer.solving.compiled.arrays import Arrays, Flags, Floats, Ints, Nets, Units
-from placer.solving.compiled.jit import compiled, compiled_part
 
 
 @compiled

@@ -9,6 +9,7 @@ What devices hold above their limits costs, more while something is and less whi
 
 import numpy as np
 
+from placer.machine_code.jit import compiled, compiled_part
 from placer.solving.compiled.arrays import Floats, Ints, Units
 from placer.solving.compiled.held_bytes import (
     PRICES,
@@ -20,7 +21,6 @@ from placer.solving.compiled.held_bytes import (
     next_price,
     shift,
 )
-from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.step_simulation import Program, Timing, step_seconds
 
 _CHAIN_SHARE = 0.6

@@ -10,6 +10,7 @@ cheapest per byte first.
 
 import numpy as np
 
+from placer.machine_code.jit import compiled, compiled_part
 from placer.solving.compiled.arrays import Arrays, Flags, Ints
 from placer.solving.compiled.gain_table import (
     GainTable,
@@ -18,7 +19,6 @@ from placer.solving.compiled.gain_table import (
     most_crowded,
     new_gain_table,
 )
-from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.neighbours import degree, is_small, net_at
 from placer.solving.compiled.priority_queues import (
     Queues,

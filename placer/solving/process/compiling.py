@@ -6,17 +6,13 @@ as long as one has to wait for that.
 """
 
 import functools
-import hashlib
 import logging
 import os
-import platform
-import sys
 import threading
-from importlib import metadata
 from pathlib import Path
 
 from placer.errors import PlacerError
-from placer.files import cache_folder
+from placer.machine_code.folder import code_folder
 from placer.processes import LONG_SECONDS, run_task
 from placer.solving.process.clock import standing_still
 
@@ -28,12 +24,15 @@ THROUGHPUT = "placer.solving.objectives.throughput.search:search_loads"
 STEP_TIME = "placer.solving.objectives.step_time.search:search_steps"
 STEP_PEAKS = "placer.solving.peaks.step_search:search_step_peaks"
 
+NEEDS = "placer.prediction.memory.need:find_need"
+
 PARTS = {
-    TRANSFER: ("transfer", "moves", "peaks"),
-    PEAKS: ("transfer", "moves", "peaks"),
-    THROUGHPUT: ("transfer", "moves", "throughput"),
-    STEP_TIME: ("transfer", "moves", "step_time"),
-    STEP_PEAKS: ("transfer", "moves", "step_time"),
+    NEEDS: ("needs",),
+    TRANSFER: ("needs", "transfer", "moves", "peaks"),
+    PEAKS: ("needs", "transfer", "moves", "peaks"),
+    THROUGHPUT: ("needs", "transfer", "moves", "throughput"),
+    STEP_TIME: ("needs", "transfer", "moves", "step_time"),
+    STEP_PEAKS: ("needs", "transfer", "moves", "step_time"),
 }
 """The parts of :mod:`placer.solving.warm_up` that a search needs."""
 
@@ -66,12 +65,12 @@ def await_compiled(search: str) -> None:
 
 def is_compiled(search: str) -> bool:
     """Whether nothing that the search needs is left to compile."""
-    return all(done_mark(_code_folder(), part).exists() for part in PARTS[search])
+    return all(done_mark(code_folder(), part).exists() for part in PARTS[search])
 
 
 def code_environment() -> dict[str, str]:
     """The environment in which a process finds the machine code, or leaves it there."""
-    return {"NUMBA_CACHE_DIR": str(_code_folder())}
+    return {"NUMBA_CACHE_DIR": str(code_folder())}
 
 
 def done_mark(folder: Path, part: str) -> Path:
@@ -82,7 +81,7 @@ def done_mark(folder: Path, part: str) -> Path:
 @functools.cache
 def _begin(part: str) -> threading.Thread | None:
     """The thread that waits for a process that compiles the part; none if that has been done."""
-    if done_mark(_code_folder(), part).exists():
+    if done_mark(code_folder(), part).exists():
         return None
     thread = threading.Thread(target=_compile, args=(part,), daemon=True)
     thread.start()
@@ -94,7 +93,7 @@ if hasattr(os, "register_at_fork"):  # threads that compile are not in the child
 
 
 def _compile(part: str) -> None:
-    folder = str(_code_folder())
+    folder = str(code_folder())
     environment = {**ONE_THREAD, "NUMBA_CACHE_DIR": folder}
     try:
         with _two_at_once:
@@ -105,25 +104,3 @@ def _compile(part: str) -> None:
     if reason:
         failures[part] = reason
         _LOG.warning("%s was not compiled ahead: %s", part, reason)
-
-
-@functools.cache
-def _code_folder() -> Path:
-    """In ``NUMBA_CACHE_DIR`` or the user's folder for caches, else a temporary one."""
-    return cache_folder(f"code-{_code_version()}", os.environ.get("NUMBA_CACHE_DIR"))
-
-
-def _code_version() -> str:
-    """A hash of all that machine code depends on: its sources, Python, Numba, the processor."""
-    sources = Path(__file__).parents[1] / "compiled"
-    digest = hashlib.blake2b(digest_size=8)
-    for source in sorted(sources.glob("*.py")):
-        digest.update(source.read_bytes())
-    try:  # what tells processors apart that have different instructions
-        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
-        processor = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
-    except OSError:
-        processor = [platform.machine() + platform.processor()]
-    traits = (str(sources), sys.version, metadata.version("numba"), metadata.version("numpy"))
-    digest.update("\n".join((*traits, *processor)).encode())
-    return digest.hexdigest()

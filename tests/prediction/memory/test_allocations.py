@@ -165,8 +165,8 @@ def test_variables_have_chunks_before_constants_do():
     step, order = _two_variables_and_a_constant()
     found = find_allocations(step, order)["CPU:0"]
     assert [found.sizes[chunk] for chunk in found.kept] == [4 << 20, 4 << 20, 4]
-    assert serves(found, (16 << 20) + (1 << 10), growth=False)
-    assert not serves(replace(found, kept=sorted(found.kept)), 19 << 20, growth=False)
+    assert serves(found, (16 << 20) + (1 << 10))
+    assert not serves(replace(found, kept=sorted(found.kept)), 19 << 20)
 
 
 def _tuned(graph, copies, **costs):
@@ -204,8 +204,8 @@ def test_a_limit_between_the_copy_and_the_workspace_is_none():
     graph = draw("x -> conv -> y", bytes={"x": 1 << 20, "conv": 1 << 20, "y": 256})
     first = _tuned(graph, {"conv": 1 << 20})
     enough = 2 * RED_ZONES_BYTES + (4 << 20)  # so much that the copy's chunk is split
-    assert serves(first, enough, growth=False)
-    assert not serves(first, enough - 256, growth=False)
+    assert serves(first, enough)
+    assert not serves(first, enough - 256)
 
 
 def test_what_is_built_holds_three_times_a_variable_for_a_moment():
@@ -215,8 +215,8 @@ def test_what_is_built_holds_three_times_a_variable_for_a_moment():
     costs["w"] = replace(costs["w"], initial_bytes=1 << 20)
     step = StepMemory(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), DEVICES)
     found = find_allocations(step, tuple(graph.ops))["GPU:0"]
-    assert find_need(found.loading(), growth=False).need_bytes == 3 << 20
-    assert find_need(found.loaded().loading(), growth=False).need_bytes == 1 << 20
+    assert find_need(found.loading()).need_bytes == 3 << 20
+    assert find_need(found.loaded().loading()).need_bytes == 1 << 20
 
 
 def test_restored_variables_fit_in_any_order():
@@ -226,10 +226,10 @@ def test_restored_variables_fit_in_any_order():
     costs = draw_costs(graph, persistent_bytes={"w": 3 << 20, "v": 1 << 20})
     step = StepMemory(graph, costs, dict.fromkeys(graph.ops, "GPU:0"), DEVICES)
     found = find_allocations(step, tuple(graph.ops))["GPU:0"]
-    need = find_need(found, growth=False).need_bytes
+    need = find_need(found).need_bytes
     assert need == 7 << 20
     for kept in (found.kept, found.kept[::-1]):
-        assert serves(replace(found, kept=kept), need, growth=False)
+        assert serves(replace(found, kept=kept), need)
 
 
 def test_a_constant_that_a_variable_starts_as_stays_when_the_first_update_copies_it():
@@ -246,7 +246,7 @@ def test_a_constant_that_a_variable_starts_as_stays_when_the_first_update_copies
     assert [first.sizes[chunk] for chunk in first.kept] == [1 << 20, 1 << 20]
     assert _events(first).count(1 << 20) == 2
     assert _events(first.in_step(1)).count(1 << 20) == 1
-    assert 4 << 20 <= find_need(first, growth=False).in_use_bytes <= (4 << 20) + 512
+    assert 4 << 20 <= find_need(first).in_use_bytes <= (4 << 20) + 512
 
 
 def test_a_gradient_of_images_is_where_its_last_chunk_was():

@@ -4,30 +4,64 @@ import csv
 import itertools
 import os
 import random
-from bisect import insort
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.prediction.memory.allocator import (
-    ADDRESS_BITS,
-    Allocator,
-    OutOfMemoryError,
-    rounded_bytes,
-)
+from placer.prediction.memory.allocator import Allocator, rounded_bytes
 from placer.processes import run_task
 
 MIB = 1 << 20
 TESTS = str(Path(__file__).parents[2])
 
 
+class OneByOne:
+    """An allocator that is asked for one chunk at a time; addresses name chunks."""
+
+    def __init__(self, limit_bytes):
+        self.allocator = Allocator(limit_bytes)
+        self.sizes = []
+        self.request_at = {}
+
+    def allocate(self, size_bytes):
+        """The address of a chunk; ``None`` where there is none."""
+        request = len(self.sizes)
+        self.sizes.append(size_bytes)
+        if not self._serve(request):
+            return None
+        address = int(self.allocator.addresses(np.array([request]))[0])
+        self.request_at[address] = request
+        return address
+
+    def free(self, address):
+        assert self._serve(~self.request_at.pop(address)) == 1
+
+    def _serve(self, event):
+        return self.allocator.serve(np.array([event]), np.array(self.sizes, np.int64))
+
+    @property
+    def in_use_bytes(self):
+        return self.allocator.in_use_bytes
+
+    def in_use(self):
+        """The sizes of chunks by address."""
+        addresses, sizes = self.allocator.in_use()
+        return dict(zip(addresses.tolist(), sizes.tolist(), strict=True))
+
+    def free_chunks(self):
+        """(size, address) of the free chunks, in the order in which they are kept."""
+        chunks = self.allocator.chunks
+        numbers = chunks.free[: chunks.counts[0]]
+        return [*zip(chunks.size[numbers].tolist(), chunks.start[numbers].tolist(), strict=True)]
+
+
 def test_a_chunk_is_split_from_twice_the_request_on():
     """What is less is padding, as bytes in use show."""
-    allocator = Allocator(limit_bytes=10 * MIB, growth=False)
+    allocator = OneByOne(10 * MIB)
     first, second, _ = (allocator.allocate(size) for size in (2 * MIB, MIB, MIB))
     allocator.free(first)
     assert allocator.allocate(MIB + 1) == first
@@ -38,16 +72,16 @@ def test_a_chunk_is_split_from_twice_the_request_on():
 
 
 def test_a_chunk_is_split_if_128_mib_would_be_lost():
-    allocator = Allocator(limit_bytes=500 * MIB, growth=False)
+    allocator = OneByOne(500 * MIB)
     allocator.allocate(300 * MIB)
     assert allocator.in_use_bytes == 300 * MIB
-    whole = Allocator(limit_bytes=500 * MIB, growth=False)
+    whole = OneByOne(500 * MIB)
     whole.allocate(500 * MIB - 127 * MIB)
     assert whole.in_use_bytes == 500 * MIB
 
 
 def test_the_smallest_free_chunk_is_taken_then_the_lowest():
-    allocator = Allocator(limit_bytes=100 * MIB, growth=False)
+    allocator = OneByOne(100 * MIB)
     sizes = (3, 1, 2, 1, 2, 1)
     chunks = [allocator.allocate(size * MIB) for size in sizes]
     for number in (0, 2, 4):
@@ -59,7 +93,7 @@ def test_the_smallest_free_chunk_is_taken_then_the_lowest():
 
 def test_a_host_of_a_pebibyte_is_served_to_its_end():
     """Addresses beyond 256 TiB do not run into the sizes beside them."""
-    allocator = Allocator(limit_bytes=1 << 50, growth=False)
+    allocator = OneByOne(1 << 50)
     first, second = allocator.allocate(1 << 49), allocator.allocate(1 << 48)
     assert (first, second) == (0, 1 << 49)
     allocator.free(first)
@@ -67,44 +101,11 @@ def test_a_host_of_a_pebibyte_is_served_to_its_end():
 
 
 def test_free_neighbours_merge():
-    allocator = Allocator(limit_bytes=3 * MIB, growth=False)
+    allocator = OneByOne(3 * MIB)
     chunks = [allocator.allocate(MIB) for _ in range(3)]
     for number in (0, 2, 1):
         allocator.free(chunks[number])
     assert allocator.allocate(3 * MIB) == chunks[0]
-
-
-def test_regions_double_and_do_not_merge():
-    """2 MiB, 4 MiB, then one that is large enough, and the next is as large as that."""
-    allocator = Allocator(limit_bytes=1000 * MIB, growth=True)
-    chunks = [allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)]
-    assert [size for _, size in allocator.regions] == [2 * MIB, 4 * MIB]
-    for chunk in chunks:
-        allocator.free(chunk)
-    allocator.allocate(20 * MIB)
-    allocator.allocate(30 * MIB)
-    assert [size // MIB for _, size in allocator.regions] == [2, 4, 32, 32]
-
-
-def test_the_last_region_is_what_the_limit_leaves():
-    allocator = Allocator(limit_bytes=5 * MIB, growth=True)
-    allocator.allocate(2 * MIB)
-    allocator.allocate(3 * MIB)
-    with pytest.raises(OutOfMemoryError):
-        allocator.allocate(1)
-
-
-def test_free_regions_are_given_back_where_garbage_is_collected():
-    """6 MiB do not fit beside a free region of 2 MiB in 7."""
-    for collects in (False, True):
-        allocator = Allocator(limit_bytes=7 * MIB, growth=True, collects_garbage=collects)
-        allocator.free(allocator.allocate(MIB))
-        if collects:
-            allocator.allocate(6 * MIB)
-            assert [size // MIB for _, size in allocator.regions] == [7]
-        else:
-            with pytest.raises(OutOfMemoryError):
-                allocator.allocate(6 * MIB)
 
 
 REQUESTS = st.lists(
@@ -118,32 +119,47 @@ REQUESTS = st.lists(
 
 
 @settings(max_examples=200, deadline=None)
-@given(REQUESTS, st.booleans(), st.integers(1, 40))
-def test_chunks_do_not_overlap_and_hold_what_was_asked_for(requests, growth, limit_mib):
-    allocator = Allocator(limit_bytes=limit_mib * MIB, growth=growth)
+@given(REQUESTS, st.integers(1, 40))
+def test_chunks_do_not_overlap_and_hold_what_was_asked_for(requests, limit_mib):
+    """Of those in use and those that are free the region is made up, without two free ones side by
+    side."""
+    allocator = OneByOne(limit_mib * MIB)
     asked: dict[int, int] = {}
+    peak = 0
     for request in requests:
         if request > 0:
-            try:
-                asked[allocator.allocate(request)] = request
-            except OutOfMemoryError:
+            address = allocator.allocate(request)
+            if address is None:
                 continue
+            asked[address] = request
         elif asked:
             address = list(asked)[request % len(asked)]
             allocator.free(address)
             del asked[address]
-        chunks = sorted(
-            [(address, address + size) for address, size in allocator.in_use.items()]
-            + [(address, address + size) for address, size in allocator.size_at.items()]
+        in_use, free = allocator.in_use(), allocator.free_chunks()
+        assert free == sorted(free)
+        ends = sorted(
+            [(address, address + size, False) for address, size in in_use.items()]
+            + [(address, address + size, True) for size, address in free]
         )
-        for (_, end), (start, _) in itertools.pairwise(chunks):
-            assert end <= start
-        assert sum(end - start for start, end in chunks) == allocator.pool_bytes
-        assert allocator.pool_bytes <= allocator.limit_bytes
-        assert allocator.in_use.keys() == asked.keys()
-        assert all(allocator.in_use[a] >= rounded_bytes(size) for a, size in asked.items())
-        assert sum(allocator.in_use.values()) == allocator.in_use_bytes <= allocator.peak_bytes
-        assert len(allocator.free_chunks) == len(allocator.size_at) == len(allocator.start_of)
+        for (_, end, was_free), (start, _, is_free) in itertools.pairwise(ends):
+            assert end == start
+            assert not (was_free and is_free)
+        assert sum(end - start for start, end, _ in ends) == limit_mib * MIB
+        assert in_use.keys() == asked.keys()
+        assert all(in_use[a] >= rounded_bytes(size) for a, size in asked.items())
+        assert sum(in_use.values()) == allocator.in_use_bytes
+        peak = max(peak, allocator.in_use_bytes)
+        assert allocator.allocator.peak_bytes == peak
+
+
+def test_more_chunks_than_there_was_room_for_at_first():
+    allocator = OneByOne(100 * MIB)
+    addresses = [allocator.allocate(1) for _ in range(5000)]
+    assert addresses == [256 * number for number in range(5000)]
+    for address in addresses[::2]:
+        allocator.free(address)
+    assert allocator.free_chunks()[:2] == [(256, 0), (256, 512)]
 
 
 def _rest(limit_mib):
@@ -151,7 +167,7 @@ def _rest(limit_mib):
     return (limit_mib - 2) * MIB
 
 
-def _driven(sizes, events, limit_mib, *, growth):
+def _driven(sizes, events, limit_mib):
     """Whether TensorFlow's own allocator serves these requests, and its bytes in use after each."""
     environment = {
         "TF_CPU_ALLOCATOR_USE_BFC": "true",
@@ -159,36 +175,35 @@ def _driven(sizes, events, limit_mib, *, growth):
         "CUDA_VISIBLE_DEVICES": "-1",
         "PYTHONPATH": TESTS,
     }
-    request = sizes, events, 0 if growth else _rest(limit_mib)
+    request = sizes, events, _rest(limit_mib)
     return run_task("tasks_in_children:hand_out", request, 120.0, environment).answer
 
 
-def _simulated(sizes, events, limit_mib, *, growth):
-    allocator = Allocator(limit_bytes=limit_mib * MIB, growth=True)
+def _simulated(sizes, events, limit_mib):
+    """The two regions are one, with a chunk between them that stays, and counts as not in use."""
+    allocator = OneByOne(limit_mib * MIB + 256)
+    first, between = allocator.allocate(2 * MIB), allocator.allocate(256)
+    assert (first, between) == (0, 2 * MIB)
+    allocator.free(first)
     address, in_use = {}, []
-    if not growth:
-        shape, rest = allocator.allocate(4), allocator.allocate(_rest(limit_mib))
-        allocator.free(shape)
-        allocator.free(rest)
-    try:
-        for _ in sizes:  # their shapes
-            allocator.allocate(4)
-        for event in events:
-            if event >= 0:
-                address[event] = allocator.allocate(sizes[event])
-            else:
-                allocator.free(address.pop(~event))
-            in_use.append(allocator.in_use_bytes)
-    except OutOfMemoryError:
-        return [False, in_use]
+    for _ in sizes:  # their shapes
+        allocator.allocate(4)
+    for event in events:
+        if event >= 0:
+            address[event] = allocator.allocate(sizes[event])
+            if address[event] is None:
+                return [False, in_use]
+        else:
+            allocator.free(address.pop(~event))
+        in_use.append(allocator.in_use_bytes - 256)
     return [True, in_use]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("growth", [True, False], ids=["growth", "rest in one region"])
-def test_tensorflow_hands_out_the_same(growth):
-    """TensorFlow's BFC on a CPU: bytes in use after every one of 300 requests, and the smallest
-    limit in MiB that serves, below which it runs out of memory at the same request."""
+def test_tensorflow_hands_out_the_same():
+    """TensorFlow's BFC on a CPU, in a region of 2 MiB and one of all the rest: bytes in use after
+    every one of 300 requests, and the smallest limit in MiB that serves, below which it runs out of
+    memory at the same request."""
     random_ = random.Random(7)
     sizes, events, alive = [], [], []
     for _ in range(300):
@@ -198,19 +213,17 @@ def test_tensorflow_hands_out_the_same(growth):
             sizes.append(random_.choice([4, 1000, 40_000, random_.randrange(1, 20 * MIB)]))
             alive.append(len(sizes) - 1)
             events.append(alive[-1])
-    most = 4000 if growth else 1000
-    roomy = _simulated(sizes, events, most, growth=growth)
+    roomy = _simulated(sizes, events, 1000)
     least = next(
         limit
         for limit in range(max(roomy[1]) // MIB - 50, 1000)
-        if all(_simulated(sizes, events, limit + more, growth=growth)[0] for more in range(30))
+        if all(_simulated(sizes, events, limit + more)[0] for more in range(30))
     )
-    limits = (most, least, least - 1)
-    found = [_simulated(sizes, events, limit, growth=growth) for limit in limits]
+    limits = (1000, least, least - 1)
+    found = [_simulated(sizes, events, limit) for limit in limits]
     assert [serves for serves, _ in found] == [True, True, False]
     with ThreadPoolExecutor() as at_once:  # before it fails TensorFlow waits for ten seconds
-        driven = partial(_driven, sizes, events, growth=growth)
-        assert list(at_once.map(driven, limits)) == found
+        assert list(at_once.map(lambda limit: _driven(sizes, events, limit), limits)) == found
 
 
 TRACES = sorted(
@@ -229,21 +242,22 @@ def test_offsets_on_gpus_are_reproduced(path):
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     grew = path.name.startswith("t4_bn_20231107-182425")  # its offsets are GiB apart
-    allocator = _as_it_began(rows, beyond=0 if grew else 1 << 40)
+    allocator, others = _as_it_began(rows, beyond=0 if grew else 1 << 40)
     address = {}
     for row in rows:
         offset = int(row["offset_bytes"])
         if row["event"] == "alloc":
             address[offset] = allocator.allocate(int(row["requested_bytes"]))
             assert address[offset] == offset
-            assert allocator.in_use[offset] == int(row["allocated_bytes"])
+            assert allocator.in_use()[offset] == int(row["allocated_bytes"])
         else:
             allocator.free(address.pop(offset, offset))
-        assert allocator.in_use_bytes == int(row["in_use_bytes_after"])
+        assert allocator.in_use_bytes - others == int(row["in_use_bytes_after"])
 
 
 def _as_it_began(rows, beyond):
-    """The allocator before the first of these events."""
+    """The allocator before the first of these events, and by how many bytes more are in use: what
+    is neither free nor freed in the step is."""
     freed_first, used = {}, []
     alive = set()
     for row in rows:
@@ -256,13 +270,17 @@ def _as_it_began(rows, beyond):
         else:
             freed_first[offset] = size
     in_use = int(rows[0]["in_use_bytes_after"]) - int(rows[0]["allocated_bytes"])
-    allocator = Allocator(growth=False)
-    allocator.regions, allocator.pool_bytes = [(0, 1 << 41)], 1 << 41
-    allocator.in_use_bytes, allocator.in_use = in_use, dict(freed_first)
-    for start, end in _without(freed_first, _merged(used), beyond):
-        insort(allocator.free_chunks, (end - start) << ADDRESS_BITS | start)
-        allocator.size_at[start], allocator.start_of[end] = end - start, start
-    return allocator
+    free = _without(freed_first, _merged(used), beyond)
+    allocator, end = OneByOne(1 << 50), 0
+    for start, stop in sorted([*map(tuple, free), *((a, a + b) for a, b in freed_first.items())]):
+        for size in (start - end, stop - start):
+            if size:
+                allocator.allocate(size)
+        end = stop
+    allocator.allocate(256)
+    for start, _ in free:
+        allocator.free(start)
+    return allocator, allocator.in_use_bytes - in_use
 
 
 def _merged(intervals):

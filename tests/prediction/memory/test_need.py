@@ -33,7 +33,7 @@ def allocations_of(kept, events, moved=None, temporaries=()):
 
 def test_one_tensor_after_the_other_needs_no_more_than_they_are():
     allocations = allocations_of({"w": MIB}, [f"+a:{3 * MIB}", "-a", f"+b:{3 * MIB}", "-b"])
-    need = find_need(allocations, growth=False)
+    need = find_need(allocations)
     assert (need.need_bytes, need.in_use_bytes) == (4 * MIB, 4 * MIB)
     assert (need.tensor_bytes, need.padding_bytes, need.fragmentation_bytes) == (4 * MIB, 0, 0)
 
@@ -45,7 +45,7 @@ def test_a_tensor_between_two_free_chunks_fragments():
     """
     events = f"+a:{MIB} +b:{MIB} +c:{MIB} -a +e:{MIB} -c -e +f:{3 * MIB} -f -b".split()
     allocations = allocations_of({}, events)
-    need = find_need(allocations, growth=False)
+    need = find_need(allocations)
     assert least_bytes(allocations) == 4 * MIB
     assert need.need_bytes == 5 * MIB
     assert (need.tensor_bytes, need.fragmentation_bytes) == (4 * MIB, MIB)
@@ -53,7 +53,7 @@ def test_a_tensor_between_two_free_chunks_fragments():
 
 def test_small_tensors_take_256_bytes_each():
     kept = dict.fromkeys("abcd", 4)
-    need = find_need(allocations_of(kept, []), growth=False)
+    need = find_need(allocations_of(kept, []))
     assert (need.need_bytes, need.tensor_bytes, need.padding_bytes) == (1024, 16, 1008)
 
 
@@ -63,7 +63,7 @@ def test_a_chunk_that_is_not_split_is_padding():
     | a  | c |  |        | b. | c |  |
     """
     events = [f"+a:{2 * MIB}", f"+c:{MIB}", "-a", f"+b:{MIB + 256}", "-b", "-c"]
-    need = find_need(allocations_of({}, events), growth=False)
+    need = find_need(allocations_of({}, events))
     assert (need.in_use_bytes, need.need_bytes) == (3 * MIB, 4 * MIB)
 
 
@@ -71,39 +71,20 @@ def test_an_allocator_that_splits_every_chunk_needs_less():
     """b takes the 2 MiB in which a was; d finds no MiB, unless what b leaves is split off."""
     events = [f"+a:{2 * MIB}", f"+c:{MIB}", "-a", f"+b:{MIB + 256}", f"+d:{MIB - 256}"]
     found = allocations_of({}, [*events, "-b", "-c", "-d"])
-    assert not serves(found, 3 * MIB, growth=False)
-    assert serves(found, 3 * MIB, growth=False, splits_all=True)
+    assert not serves(found, 3 * MIB)
+    assert serves(found, 3 * MIB, splits_all=True)
 
 
 def test_what_is_left_of_a_region_may_be_padding():
     """n fits behind t only if t's chunk is split, for which it must be twice as large."""
     allocations = allocations_of({"w": MIB}, [f"+t:{3 * MIB}", f"+n:{MIB}", "-n", "-t"])
-    assert find_need(allocations, growth=False).need_bytes == 7 * MIB
-    assert not serves(allocations, 7 * MIB - 256, growth=False)
-
-
-def test_regions_of_a_growing_allocator_waste_their_ends():
-    """2 MiB cannot hold the first tensor, 4 MiB not the second as well."""
-    allocations = allocations_of({}, [f"+a:{3 * MIB}", f"+b:{3 * MIB}", "-a", "-b"])
-    assert find_need(allocations, growth=False).need_bytes == 6 * MIB
-    grown = find_need(allocations, growth=True)
-    assert grown.need_bytes == 7 * MIB
-    assert not serves(allocations, 7 * MIB - 256, growth=True)
-
-
-def test_a_limit_that_serves_where_a_larger_one_does_not_is_no_need():
-    """At 14 MiB the second region is 6 instead of 5 MiB: in the second step a takes it, b the first
-    one, and d fits in neither beside c."""
-    events = [f"+a:{6 * MIB}", f"+b:{5 * MIB}", "-a", f"+c:{3 * MIB}", f"+d:{5 * MIB}"]
-    allocations = allocations_of({}, [*events, "-b", "-c", "-d"])
-    assert serves(allocations, 13 * MIB, growth=True)
-    assert not serves(allocations, 14 * MIB, growth=True)
-    assert find_need(allocations, growth=True).need_bytes > 14 * MIB
+    assert find_need(allocations).need_bytes == 7 * MIB
+    assert not serves(allocations, 7 * MIB - 256)
 
 
 def test_what_kernels_take_is_workspace():
     events = [f"+a:{MIB}", f"+t:{2 * MIB}", "-t", "-a"]
-    need = find_need(allocations_of({}, events, temporaries="t"), growth=False)
+    need = find_need(allocations_of({}, events, temporaries="t"))
     assert (need.tensor_bytes, need.workspace_bytes) == (MIB, 2 * MIB)
 
 
@@ -116,8 +97,8 @@ def test_a_variable_that_moves_leaves_a_hole_for_the_next_step():
     events = [f"+t:{3 * MIB}", f"+n:{MIB}"]
     stays = allocations_of({"w": MIB}, [*events, "-n", "-t"])
     moves = allocations_of({"w": MIB}, [*events, "-w", "-t"], moved={"w": "n"})
-    assert find_need(stays, growth=False).in_use_bytes == 5 * MIB
-    assert find_need(moves, growth=False).in_use_bytes == 7 * MIB
+    assert find_need(stays).in_use_bytes == 5 * MIB
+    assert find_need(moves).in_use_bytes == 7 * MIB
 
 
 @st.composite
@@ -147,24 +128,20 @@ def drawn_allocations(draw):
 
 
 @settings(max_examples=150, deadline=None)
-@given(drawn_allocations(), st.booleans())
-def test_the_need_is_the_limit_from_which_on_steps_are_served(allocations, growth):
+@given(drawn_allocations())
+def test_the_need_is_the_limit_from_which_on_steps_are_served(allocations):
     """All that was skipped on the way there makes no difference: each answer is that of a run from
     the first request on.  The need is made up of its parts, and of no more than there is."""
-    need = find_need(allocations, growth=growth)
-    assert serves(allocations, need.need_bytes, growth=growth) or not need.need_bytes
+    need = find_need(allocations)
+    assert serves(allocations, need.need_bytes) or not need.need_bytes
     assert need.need_bytes >= least_bytes(allocations)
     if need.need_bytes > least_bytes(allocations):
         step = max(int(0.002 * need.need_bytes), 4096) + 512
-        assert growth or not serves(allocations, least_bytes(allocations), growth=False)
+        assert not serves(allocations, least_bytes(allocations))
         assert any(
-            not serves(allocations, limit, growth=growth)
+            not serves(allocations, limit)
             for limit in range(need.need_bytes - step, need.need_bytes, 256)
         )
-    assert not growth or all(
-        serves(allocations, rounded_bytes(int(need.need_bytes * (1 + share))), growth=True)
-        for share in (0.02, 0.06, 0.1)
-    )
     assert need.in_use_bytes >= least_bytes(allocations)
     assert min(need.tensor_bytes, need.workspace_bytes, need.padding_bytes) >= 0
     assert need.fragmentation_bytes >= 0

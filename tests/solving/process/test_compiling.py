@@ -15,6 +15,7 @@ from long_tests import long_test
 from small_problems import tangle
 
 from placer.files import temporary_cache
+from placer.machine_code.folder import code_folder
 from placer.problem.placement_problem import PlacementProblem
 from placer.processes import run_task
 from placer.solving.process import clock, compiling
@@ -24,7 +25,6 @@ from placer.solving.process.compiling import (
     STEP_TIME,
     THROUGHPUT,
     TRANSFER,
-    _code_folder,
     await_compiled,
     code_environment,
     warm_up,
@@ -39,7 +39,7 @@ from placer.solving.warm_up import sample_lifetimes
 @pytest.fixture
 def anew() -> Iterator[None]:
     """Folders are looked for as in a new process."""
-    caches = (compiling._begin, compiling._code_folder, temporary_cache)
+    caches = (compiling._begin, code_folder, temporary_cache)
     for cached in caches:
         cached.cache_clear()
     yield
@@ -95,7 +95,7 @@ def test_waiting_for_machine_code_is_no_search(
     warm_up(TRANSFER)
     await_compiled(TRANSFER)
     await_compiled(TRANSFER)
-    assert sorted(asked) == ["moves", "peaks", "transfer"]
+    assert sorted(asked) == ["moves", "needs", "peaks", "transfer"]
     assert time.monotonic() - real >= 0.2
     assert clock.monotonic() - began < 0.15
 
@@ -122,22 +122,22 @@ def test_the_cache_is_the_users(
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert _code_folder.__wrapped__().parent == tmp_path / ".cache" / "placer"
+    assert code_folder.__wrapped__().parent == tmp_path / ".cache" / "placer"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
-    assert _code_folder.__wrapped__().parent == tmp_path / "elsewhere" / "placer"
+    assert code_folder.__wrapped__().parent == tmp_path / "elsewhere" / "placer"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert _code_folder.__wrapped__().parent == tmp_path / ".cache" / "placer"
+    assert code_folder.__wrapped__().parent == tmp_path / ".cache" / "placer"
 
 
 def test_where_others_can_write_no_code_is_run(folder: Path) -> None:
     """A folder that somebody else may have filled is left alone, and so is a link to one."""
-    assert _code_folder.__wrapped__() == folder
+    assert code_folder.__wrapped__() == folder
     folder.chmod(0o777)
-    assert _code_folder.__wrapped__() != folder
+    assert code_folder.__wrapped__() != folder
     folder.chmod(0o700)
     folder.rename(folder.parent / "another")
     folder.symlink_to(folder.parent / "another")
-    assert _code_folder.__wrapped__() != folder
+    assert code_folder.__wrapped__() != folder
 
 
 def test_without_a_place_for_caches_code_is_kept_for_one_process(
@@ -148,7 +148,7 @@ def test_without_a_place_for_caches_code_is_kept_for_one_process(
     file.touch()
     for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(file))
-    folder = _code_folder.__wrapped__()
+    folder = code_folder.__wrapped__()
     assert folder.is_dir()
     assert folder.name.startswith("placer-code-")
 

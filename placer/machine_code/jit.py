@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import config
 from numba.core.caching import FunctionCache
+
+from placer.machine_code.folder import code_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -25,8 +28,11 @@ def compiled_part(function: Function) -> Function:
 
 def _compiled(function: Function, **options: bool) -> Function:
     machine_code = numba.njit(nogil=True, **options)(function)
+    given = config.CACHE_DIR
+    config.CACHE_DIR = given or str(code_folder())
     with suppress(RuntimeError):  # Numba found no folder for its cache
         machine_code._cache = _Cache(function)
+    config.CACHE_DIR = given
     return cast(Function, machine_code)
 
 

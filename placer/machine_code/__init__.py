@@ -1,0 +1,1 @@
+"""Functions compiled by Numba, and the folder that keeps the machine code."""
