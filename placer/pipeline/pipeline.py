@@ -29,10 +29,11 @@ from placer.plan.request import (
     takes_options,
 )
 from placer.plan.rows import PlanWarning
+from placer.prediction.memory.need import load_ahead
 from placer.processes import collection_paused
 from placer.solving.process import clock
 from placer.solving.process.child_search import start_searcher_ahead
-from placer.solving.process.compiling import NEEDS, PEAKS, TRANSFER, warm_up
+from placer.solving.process.compiling import PEAKS, TRANSFER, warm_up
 
 REFERENCE_DEVICE = "1xA100-40GB"
 """The device of the times in ``report`` when none is named."""
@@ -61,6 +62,7 @@ def place(source: Any, devices: Devices = LOCAL, **options: Unpack[Keywords]) ->
         return place_in_parts(source, devices, wanted)
     warm_up(TRANSFER, PEAKS)  # once per user, while the model is read
     start_searcher_ahead()
+    load_ahead()
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
     deadline = clock.monotonic() + wanted.time_limit
     plan = place_workload(workload, explains=True)
@@ -79,7 +81,7 @@ def report(source: Any, devices: Devices | None = None, **options: Unpack[Keywor
     """
     wanted = read_options(options)
     require_source(source, devices)
-    warm_up(NEEDS)  # once per user, while the model is read
+    load_ahead()
     workload = read_workload(source, devices or REFERENCE_DEVICE, wanted)
     found = analyse(workload, predict_on_one_device(workload))
     return found if devices is None else with_placement(found, workload, devices)

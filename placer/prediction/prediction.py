@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
-from placer.prediction.memory.allocations import peaks_in
 from placer.prediction.memory.timelines import StepMemory, checked_order
 from placer.prediction.metrics import Metrics
 from placer.prediction.orders.execution_orders import (
@@ -18,6 +17,7 @@ from placer.prediction.orders.needs import (
     needs_along,
     parts_of_needs,
     peaks_at_once,
+    peaks_in,
     requests_along,
     with_orders_ahead,
 )

@@ -21,6 +21,7 @@ from cost_models.device_names import LOCAL
 from placer.errors import NoSolutionError, PlacerError, UsageError
 from placer.extraction.process.child_process import one_reading_process
 from placer.plan.request import Keywords, read_options, takes_options
+from placer.prediction.memory.need import load_ahead
 from placer.prediction.metrics import overruns_text
 from placer.processes import collection_paused
 from placer.questions.auto_advice import Advice
@@ -85,6 +86,7 @@ def auto(
         raise UsageError(f"margin must be a share from 0 to below 1 such as 0.1, got {margin!r}")
     wanted = read_options({"time_limit": SEARCH_SECONDS, **options})
     warm_up(TRANSFER, STEP_TIME)  # once per user, while the program is read
+    load_ahead()
     with one_reading_process(), one_search_process():
         program = open_program(source, devices, wanted, data)
         return Choice(program, for_, margin, exact=exact).result()

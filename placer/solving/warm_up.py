@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from placer.prediction.memory.need import load_ahead
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.processes import Tell
@@ -85,14 +86,6 @@ def compile_part(request: tuple[str, str], _tell: Tell) -> None:
                 mark.touch()
 
 
-def _compile_needs() -> None:
-    """What an allocator needs."""
-    from placer.prediction.memory.allocations import Allocations
-    from placer.prediction.memory.need import find_need
-
-    find_need(Allocations(sizes={0: 1, 1: 2}, events=[0, 1, ~0, ~1]))
-
-
 def _compile_transfer() -> None:
     """The search for the least transfer."""
     from placer.solving.transfer.transfer_search import TransferSearch
@@ -144,7 +137,6 @@ def _compile_step_time() -> None:
 
 
 _COMPILE = {
-    "needs": _compile_needs,
     "transfer": _compile_transfer,
     "moves": _compile_moves,
     "peaks": load_peaks,
@@ -171,6 +163,7 @@ def _ignore(_device_of: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
+    load_ahead()
     for thread in warm_up(*PARTS):
         thread.join()
     if failures:

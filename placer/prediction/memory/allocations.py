@@ -16,8 +16,7 @@ sizes, and a smaller value takes one whole::
     | w | m | n | constants |      m and n reassigned: one hole for both
     | w | m | 5 | n | 7 |          constants between: two, each for what nearly fills it
 
-Fed values are not asked
-for: TensorFlow reads them where the caller (NumPy) has them; their copies on GPUs are.
+Fed values are not asked for, their copies on GPUs are: TensorFlow reads them where NumPy has them.
 """
 
 from __future__ import annotations
@@ -27,18 +26,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from cost_models.gpu_convolutions import RED_ZONES_BYTES
+from placer.prediction.memory.allocation_arrays import AllocationArrays, as_arrays
 from placer.prediction.memory.allocator import rounded_bytes
 from placer.prediction.memory.buffers import Buffer
-from placer.prediction.memory.chunks import CHUNK_BYTES, MOST_PADDING_BYTES, Ints
+from placer.prediction.memory.chunks import MOST_PADDING_BYTES
 from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.step_layout import Effect, StepLayout, Tuned
-
-_MOST_BYTES = 1 << 50
-"""More than any device has: sums of what is larger may be no 64-bit numbers."""
 
 
 @dataclass(kw_only=True)
@@ -54,8 +49,7 @@ class Allocations:
     besides where it can be had; ``tuned`` (number of the event, bytes of the copy, op) what takes
     red zones the first time; ``copied`` (the same, and a chunk of ``kept``) what the first update
     of a variable writes to.  ``peak_bytes`` is that of :meth:`StepMemory.peaks` along the same
-    order.  The steps that come after it ask for the same, unless there are ``later`` ones along
-    other orders, or without what is tuned.
+    order.  ``later`` steps, if any, take other orders, or ask for nothing that is tuned.
     """
 
     kept: list[int] = field(default_factory=list)
@@ -74,22 +68,7 @@ class Allocations:
     @cached_property
     def arrays(self) -> AllocationArrays:
         """The same as arrays, once nothing is added any more."""
-        sizes = np.zeros(max(self.sizes, default=-1) + 1, np.int64)
-        sizes[list(self.sizes)] = [min(size, _MOST_BYTES) for size in self.sizes.values()]
-        chunks = -(-sizes // CHUNK_BYTES) * CHUNK_BYTES
-        kept, events = np.array(self.kept, np.int64), np.array(self.events, np.int64)
-        along = np.cumsum(_changes(kept, chunks))
-        return AllocationArrays(
-            sizes=sizes,
-            kept=kept,
-            events=events,
-            moved_from=np.array([*self.moved.values()], np.int64),
-            moved_to=np.array([*self.moved], np.int64),
-            requests=int(np.count_nonzero(events >= 0)),
-            kept_bytes=int(along[-1]) if len(along) else 0,
-            most_kept_bytes=int(along.max(initial=0)),
-            most_step_bytes=int(np.cumsum(_changes(events, chunks)).max(initial=0)),
-        )
+        return as_arrays(self.sizes, self.kept, self.events, self.moved)
 
     def in_step(self, number: int) -> Allocations:
         """Returns what is asked for in that step, counted from 0."""
@@ -110,8 +89,7 @@ class Allocations:
         """The same where libraries get the workspaces that they do without if need be."""
         if self.later:
             return self.in_step(1).with_elastic()
-        events: list[int] = []
-        sizes, done = dict(self.sizes), 0
+        events, sizes, done = list[int](), dict(self.sizes), 0
         for chunk, (index, size) in enumerate(self.elastic, max(sizes, default=0) + 1):
             events += [*self.events[done:index], chunk, ~chunk]
             sizes[chunk], done = size, index
@@ -159,33 +137,6 @@ class Allocations:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocationArrays:
-    """Allocations as arrays, ``sizes`` by chunk; at the end of a step the chunks ``moved_from`` are
-    the chunks ``moved_to``.
-
-    ``events`` have so many ``requests``.  In chunks that are no larger than they must be,
-    ``kept_bytes`` are kept, at most ``most_kept_bytes`` are in use until then, and at most
-    ``most_step_bytes`` besides in a step.
-    """
-
-    sizes: Ints
-    kept: Ints
-    events: Ints
-    moved_from: Ints
-    moved_to: Ints
-    requests: int
-    kept_bytes: int
-    most_kept_bytes: int
-    most_step_bytes: int
-
-
-def _changes(events: Ints, chunks: Ints) -> Ints:
-    """By how many bytes every event changes what is in use."""
-    sign = np.where(events < 0, -1, 1)
-    return sign * chunks[np.where(events < 0, ~events, events)]
-
-
 def find_allocations(
     step: StepMemory,
     order: Sequence[str],
@@ -206,11 +157,6 @@ def find_allocations(
         if not (step.initial or is_cpu(name)):
             found[name].restoring_bytes = _restoring_bytes(step, name)
     return {name: asked.with_tuning() for name, asked in found.items()}
-
-
-def peaks_in(asked: Mapping[str, Allocations]) -> dict[str, int]:
-    """The peak of every device along the order in which that is asked for."""
-    return {name: allocations.peak_bytes for name, allocations in asked.items()}
 
 
 def _restoring_bytes(step: StepMemory, device: str) -> int:

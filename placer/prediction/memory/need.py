@@ -12,10 +12,12 @@ difference.  Several steps are followed, since what is kept moves.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from placer.prediction.memory.allocations import AllocationArrays, Allocations
+from placer.prediction.memory.allocation_arrays import AllocationArrays
+from placer.prediction.memory.allocations import Allocations
 from placer.prediction.memory.allocator import UNLIMITED_BYTES, Allocator, rounded_bytes
 from placer.prediction.memory.chunks import CHUNK_BYTES, MOST_PADDING_BYTES
 
@@ -67,6 +69,12 @@ def find_need(allocations: Allocations, *, kept: KeptChunks | None = None, near:
         padding_bytes=limited.peak_bytes - tensors - workspace,
         peak_asker=asker,
     )
+
+
+def load_ahead() -> None:
+    """Loads the loop of the allocator, or compiles it the first time, while other work goes on."""
+    asked = Allocations(sizes={0: 1, 1: 2}, events=[0, 1, ~0, ~1])
+    threading.Thread(target=find_need, args=(asked,)).start()
 
 
 def peak_in_use(allocations: Allocations, kept: KeptChunks) -> int:

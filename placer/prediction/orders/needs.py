@@ -53,6 +53,11 @@ def requests_along(
     return [find_allocations(step, order, sample) for sample, order in enumerate(orders)]
 
 
+def peaks_in(asked: Mapping[str, Allocations]) -> dict[str, int]:
+    """The peak of every device along the order in which that is asked for."""
+    return {name: allocations.peak_bytes for name, allocations in asked.items()}
+
+
 def peaks_at_once(step: StepMemory, threaded: Sequence[ThreadedStep]) -> list[dict[str, int]]:
     """The peaks of every device where ops run at once as in ``threaded`` steps."""
     return [

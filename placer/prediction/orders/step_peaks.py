@@ -6,7 +6,7 @@ from functools import cache, cached_property, partial
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
-from placer.prediction.memory.allocations import Allocations, peaks_in
+from placer.prediction.memory.allocations import Allocations
 from placer.prediction.memory.live_moments import moment_finder
 from placer.prediction.memory.need import find_need, serves
 from placer.prediction.memory.timelines import StepMemory
@@ -19,6 +19,7 @@ from placer.prediction.orders.execution_orders import (
 from placer.prediction.orders.needs import (
     needs_along,
     peaks_at_once,
+    peaks_in,
     requests_along,
     with_orders_ahead,
 )

@@ -24,15 +24,12 @@ THROUGHPUT = "placer.solving.objectives.throughput.search:search_loads"
 STEP_TIME = "placer.solving.objectives.step_time.search:search_steps"
 STEP_PEAKS = "placer.solving.peaks.step_search:search_step_peaks"
 
-NEEDS = "placer.prediction.memory.need:find_need"
-
 PARTS = {
-    NEEDS: ("needs",),
-    TRANSFER: ("needs", "transfer", "moves", "peaks"),
-    PEAKS: ("needs", "transfer", "moves", "peaks"),
-    THROUGHPUT: ("needs", "transfer", "moves", "throughput"),
-    STEP_TIME: ("needs", "transfer", "moves", "step_time"),
-    STEP_PEAKS: ("needs", "transfer", "moves", "step_time"),
+    TRANSFER: ("transfer", "moves", "peaks"),
+    PEAKS: ("transfer", "moves", "peaks"),
+    THROUGHPUT: ("transfer", "moves", "throughput"),
+    STEP_TIME: ("transfer", "moves", "step_time"),
+    STEP_PEAKS: ("transfer", "moves", "step_time"),
 }
 """The parts of :mod:`placer.solving.warm_up` that a search needs."""
 

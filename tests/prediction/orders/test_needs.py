@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from graphs_by_hand import draw, draw_costs
 
-from placer.prediction.memory.allocations import peaks_in
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange
 from placer.prediction.orders.needs import (
     needs_along,
     parts_of_needs,
+    peaks_in,
     requests_along,
     with_orders_ahead,
 )

@@ -3,8 +3,7 @@
 import pytest
 from graphs_by_hand import draw, draw_costs
 
-from placer.prediction.memory.allocations import peaks_in
-from placer.prediction.orders.needs import needs_along, peaks_at_once, requests_along
+from placer.prediction.orders.needs import needs_along, peaks_at_once, peaks_in, requests_along
 from placer.prediction.orders.possible_steps import PossibleSteps
 
 MIB = 2**20
