@@ -53,6 +53,16 @@ def element_bytes(dtype: str) -> int | None:
         raise ValueError(f"unknown dtype {dtype!r}; known are {known}") from None
 
 
+def spell_shape(shape: Shape, first: object = 32) -> str:
+    """Returns a shape as options take it, with ``first`` and 128 for sizes that are unknown.
+
+    >>> spell_shape((None, 8, None)), spell_shape((None, 8), "?"), spell_shape(None)
+    ('32x8x128', '?x8', '32x128')
+    """
+    sizes = (None, None) if shape is None else shape
+    return "x".join(str((128 if i else first) if n is None else n) for i, n in enumerate(sizes))
+
+
 def is_known(shape: Shape) -> TypeGuard[tuple[int, ...]]:
     """Are the rank and every dimension known?
 

@@ -36,7 +36,7 @@ _WORDS: Mapping[str, str] = {
     "devices": "a text such as '2xT4,CPU:64GiB', or the path of a cluster.toml",
     "dims": "a mapping such as {'T': 128}",
     "fit": "a text such as 'auto'",
-    "functions": "a mapping of names to functions from an op to a device",
+    "functions": "a mapping such as {'mine': lambda op: 'GPU:0'}",
     "keep_together": "a list of names such as ['users*']",
     "max_memory": "such as {'GPU:0': '8GiB'}",
     "max_slowdown": "a share such as '30%' or 0.3",

@@ -62,7 +62,7 @@ def check_apart(out: str | os.PathLike[str], source: str | os.PathLike[str]) -> 
     new, read = Path(out).resolve(), Path(source).resolve()
     if new.is_relative_to(read) or read.is_relative_to(new):
         if str(out) == str(source):
-            raise UsageError(f"{out} is read, and cannot be the output too: choose another name")
+            raise UsageError(f"{out} is the input, so it cannot be the output: choose another name")
         how = "is" if new == read else "is part of" if new.is_relative_to(read) else "holds"
         raise UsageError(f"{out} {how} {source}, which is read: choose another name to write to")
 

@@ -95,7 +95,7 @@ def test_what_is_read_is_never_replaced(tmp_path):
     model.mkdir()
     (model / "saved_model.pb").touch()
     for out, told in (
-        (model, "model is read, and cannot be the output too"),
+        (model, "model is the input, so it cannot be the output"),
         (model / "saved_model.pb", "is part of"),
         (tmp_path, "holds"),
     ):

@@ -8,7 +8,7 @@ import sys
 from placer.commands import options
 from placer.commands.place import require_placement
 from placer.commands.terminal import progress
-from placer.errors import InfeasibleError, NoSolutionError, UsageError
+from placer.errors import NoSolutionError, UsageError
 from placer.files import check_writable
 
 
@@ -49,15 +49,12 @@ def run(arguments: argparse.Namespace) -> None:
         raise UsageError("give either a PLAN to apply, or --clear to undo a placement")
     check_writable(arguments.output, force=arguments.force, may_be_folder=True)
     plan = None if arguments.clear else Plan.load(arguments.plan)
-    try:
-        if plan is not None:
+    if plan is not None:
+        plan.raise_for_conflict()
+        try:
             require_placement(plan)
-    except (InfeasibleError, NoSolutionError) as error:
-        error.args = (
-            f"{arguments.plan} has no placement to apply: {error.args[0]}",
-            *error.args[1:],
-        )
-        raise
+        except NoSolutionError as error:
+            raise NoSolutionError(f"{arguments.plan} has no placement to apply: {error}") from error
     with progress(f"writing {arguments.output}", arguments):
         from placer.application.placing.placed_programs import apply, clear
 

@@ -96,7 +96,7 @@ def run_simulate(arguments: argparse.Namespace) -> None:
     """
     from placer.commands.gates import parse_limits
     from placer.simulation.cards import read_cards
-    from placer.simulation.environment import growth_note, xla_note
+    from placer.simulation.environment import growth_note
     from placer.simulation.runs import run_simulated
 
     require_writable(arguments)
@@ -105,7 +105,7 @@ def run_simulate(arguments: argparse.Namespace) -> None:
     gpus = read_cards(arguments.devices)
     rows = [row.strip() for text in arguments.fail_above for row in text.split(",")]
     limits = parse_limits(filter(None, rows), [gpu.name for gpu in gpus])
-    notes = [growth_note(gpus, os.environ), "" if arguments.no_xla else xla_note()]
+    notes = [growth_note(gpus, os.environ)]
     for note in filter(None, [] if arguments.quiet else notes):
         sys.stderr.write(wrapped(f"placer: {note}") + "\n")
     apart = arguments.format == "json" and not arguments.output

@@ -38,7 +38,7 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "compare",
         description="Place MODEL with every known method: one device, TensorFlow's default, the "
         "device maps of other tools, published heuristics, the graph's own device strings if it "
-        "has some, and this solver or the one that --solver names (in the row named placer).  "
+        "has some, and placer (the solver, or the one that --solver names).  "
         "Shows what each sends, how long a step takes and what every device holds.",
     )
     options.add_device_options(parser)

@@ -35,8 +35,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.set_defaults(run=run)
     parser = commands.add_parser(
         "completion",
-        description="Print a script that makes a shell complete commands, options and files: "
-        "bash: source <(placer completion bash).  zsh: save it as _placer in a folder of $fpath.",
+        description="Print a completion script.  bash: source <(placer completion bash).  "
+        "zsh: save it as _placer in a folder of $fpath.",
     )
     parser.add_argument(
         "shell", metavar="SHELL", choices=("bash", "zsh"), help="Shell: bash or zsh"

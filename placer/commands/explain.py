@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
             )
         _explain_conflict(plan, arguments)
         return
-    why = "searches changes that fit, and this plan has a placement: leave it out"
+    why = "is for a plan without a placement, and this one has a placement: leave it out"
     options.refuse(arguments, ["time_limit"], why)
     changes = options.plan_changes(arguments)
     with progress(f"explaining {arguments.plan}", arguments):

@@ -123,8 +123,8 @@ _TABLE = """
 --solver NAME         Search with this method: cp-sat, or a heuristic of placer compare such as heft
                       (docs/glossary.md explains them) [default: cp-sat]
 --workers N           Threads of the search [default: one per core]
---work-limit N        Stop each search by its work, not by the clock, so that results repeat
-                      (unless the time limit comes first): larger N search longer, 20 is usual
+--work-limit N        Stop each search after N units of work, so that results repeat; 20 is usual
+                      (the time limit still holds)
 """
 """Options with what stands for their value (``{...}``: one of these, by default the first; with a
 ``*`` a list, as often as it is given; without one it is a switch) and their help."""
@@ -305,7 +305,8 @@ def add_fail_on(parser: argparse._ActionsContainer, gates: tuple[str, ...] = GAT
         names = option_values.split(text)
         wrong = [name for name in names if name not in gates] or ([] if names else [text])
         if wrong:
-            raise argparse.ArgumentTypeError(f"must be one of {', '.join(gates)}, got {wrong[0]!r}")
+            known = "one of " * (len(gates) > 1) + ", ".join(gates)
+            raise argparse.ArgumentTypeError(f"must be {known}, got {wrong[0]!r}")
         return tuple(names)
 
     shown = ", ".join(_GATE_HELP.get(gate, gate) for gate in gates)

@@ -324,7 +324,7 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         command.formatter_class = HelpFormatter
         command.usage = command.usage or _usage(name, command)
         lines = ["examples:", *(f"  {continued(line)}" for line in EXAMPLES[name])]
-        command.epilog = "\n".join([*lines, "", "exit codes: see placer --help"])
+        command.epilog = "\n".join(lines)
     return parser
 
 

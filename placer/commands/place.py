@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
 from placer.commands.terminal import progress, require_writable, show_saved
-from placer.errors import NoSolutionError, UsageError
+from placer.errors import InfeasibleError, NoSolutionError, UsageError
 
 if TYPE_CHECKING:
     from placer.plan.plan import Plan
@@ -102,7 +102,8 @@ def run(arguments: argparse.Namespace) -> None:
 def require_placement(plan: Plan) -> None:
     """Raises ``InfeasibleError`` if no placement fits, ``NoSolutionError`` if none was found, and
     with ``--fit`` if none fits without."""
-    plan.raise_for_conflict()
+    if plan.solver.status == "INFEASIBLE":
+        raise InfeasibleError("no placement fits (proven)", plan.conflict)
     if plan.placement and not plan.fits:
         from placer.prediction.metrics import overruns_text
         from placer.rendering.text.answers import wider_limits

@@ -175,8 +175,8 @@ def _summary(problem: PlacementProblem, solution: Solution, limit_seconds: float
 
     unit = "bytes" if problem.objective == "transfer" else "s"
     status, note = solution.status.value, ""
-    if solution.is_cut and status != "INFEASIBLE":
-        note = f"; {cut_note(status, solution.seconds, limit_seconds)}"
+    if solution.is_cut and status not in ("OPTIMAL", "INFEASIBLE"):
+        note = f"; {cut_note(solution.seconds, limit_seconds)}"
     lines = [
         f"{len(problem.op_names):,} ops on {len(problem.device_names)} devices, "
         f"objective {problem.objective}",

@@ -10,7 +10,7 @@ from inspect import getfullargspec
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from cost_models.op_info import OpInfo, TensorProperties
-from cost_models.tensor_size import tensor_bytes
+from cost_models.tensor_size import spell_shape, tensor_bytes
 from placer.errors import ChoiceError, UsageError, unknown_option
 from placer.extraction.graph_defs.program import ProgramInput
 from placer.graph.op_graph import OpGraph
@@ -139,9 +139,7 @@ class Extraction:
             op = self.graph.ops.get(item.op)
             shape = op.info.outputs[0].shape if op else item.shape
             if item.part is None and shape and None in shape[1:]:
-                first = "?" if shape[0] is None else shape[0]
-                rest = (128 if size is None else size for size in shape[1:])
-                found[item.key] = "x".join(map(str, (first, *rest)))
+                found[item.key] = spell_shape(shape, "?")
         return found
 
     @property

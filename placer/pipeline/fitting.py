@@ -159,7 +159,7 @@ def _fit(formulation: Formulation, solution: Solution, seconds: float) -> Fitted
 def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator[Warning_]:
     """Warnings if nothing could be recomputed, or if the nearest step is still over the caps."""
     if not find_roles(workload.graph).gradients and "recompute" in workload.wanted.fit_means:
-        message = "the graph computes no gradients, so --fit recompute has nothing to recompute"
+        message = f"--fit {workload.wanted.fit}: without gradients there is nothing to recompute"
         yield "nothing_to_recompute", message, ()
     if fitted is None or fitted.step.fits:
         return

@@ -66,6 +66,6 @@ def telling_scopes(busy: Mapping[str, float]) -> dict[str, list[str]]:
             if name != scope and seconds[name] > large:
                 opened.append((name, depth + 1, members))
             else:
-                rest = f"{scope}/(directly)" if scope and name == scope else name
+                rest = f"{scope}/ (not in a sub-scope)" if scope and name == scope else name
                 closed.setdefault(rest, []).extend(members)
     return closed

@@ -122,7 +122,7 @@ def _whole_instead(plan: Plan, wanted: Options) -> PlanWarning | None:
     if not plan.fits or not plan.model.get("division"):
         return None
     message = (
-        f"--strategy {wanted.strategy} was not compared with the whole batch, which may be faster "
-        "where it fits (not tried); placer auto compares them"
+        f"the whole batch may be faster than --strategy {wanted.strategy} (not tried); placer auto "
+        "compares the two"
     )
     return PlanWarning(code="whole_instead", message=message, count=1, ops=())

@@ -12,7 +12,7 @@ from itertools import chain
 
 from cost_models.byte_sizes import format_bytes, format_seconds
 from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
-from cost_models.tensor_size import tensor_bytes
+from cost_models.tensor_size import is_known, spell_shape, tensor_bytes
 from placer.extraction.extraction import Extraction
 from placer.graph.op_graph import OpGraph
 from placer.graph.program_source import Warning_
@@ -210,13 +210,23 @@ def _assumed_sizes(formulation: Formulation) -> Iterator[Warning_]:
     if names:
         size = format_bytes(formulation.assumed[names[0]])
         count = "1 tensor" if len(names) == 1 else f"{len(names):,} tensors"
-        opened = shape_options(formulation.workload.extraction)
-        one = f"To set one, add --shape {names[0].partition(':')[0]}=32x128 (or --ragged)"
-        message = (
-            f"the sizes of {count} that may be sent are unknown, and assumed to be up to {size}. "
-            f"{f'To set them, add {opened}' if opened else one}"
+        message = f"{count} of unknown size that may be sent: assumed to be at most {size}"
+        options = shape_options(formulation.workload.extraction)
+        options = options or _shape_option(formulation.graph, names)
+        yield (
+            "assumed_sizes",
+            f"{message}. To set them, add {options}" if options else message,
+            tuple(names),
         )
-        yield "assumed_sizes", message, tuple(names)
+
+
+def _shape_option(graph: OpGraph, names: Iterable[str]) -> str:
+    """The option for the first of ``names`` of unknown shape, not only of unknown bytes."""
+    for name, index in map(split_tensor, names):
+        shape = graph.ops[name].info.outputs[index].shape
+        if not is_known(shape):
+            return f"--shape {name}={spell_shape(shape)}"
+    return ""
 
 
 def _all_on_host(
@@ -251,8 +261,8 @@ def _all_on_host(
         if may_fit(replace(problem, spill="never")):
             message += ". To use it all the same: --offload never"
     else:
-        found = "costs less" if status is Status.OPTIMAL else "that costs less was found"
-        message += f"but no placement within the limits {found}"
+        found = "" if status is Status.OPTIMAL else " was found that"
+        message += f"but nothing cheaper{found} fits the limits"
     yield "all_on_host", message, ()
 
 

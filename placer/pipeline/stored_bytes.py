@@ -132,16 +132,16 @@ def loading_warnings(
     is_elsewhere = any(placement.get(v.handle) != default for v in used)
     is_over = size > max(cluster.caps[default], facts.devices[PLACED].get(default, 0))
     if is_elsewhere or is_over:
-        how = "which is more than its limit" if is_over else "whatever the plan says"
+        how = ", more than its limit" if is_over else ""
         message = (
-            f"plain tf.saved_model.load puts {format_bytes(size)} of variables on {default}, "
-            f"{how}; placer.load_placed, sessions and TensorFlow Serving load it as planned"
+            "Load with placer.load_placed, a session or TensorFlow Serving: plain "
+            f"tf.saved_model.load puts {format_bytes(size)} of variables on {default}{how}"
         )
         found.append((OVERFILLED if is_over else NOT_AS_PLANNED, message, ()))
     for name, size in facts.signatures.items():
         message = (
-            f"signature {name!r} uses {format_bytes(size)} of variables that the plan has on the "
-            f"host: a call of it reads them there, and sends up to that much to {default}"
+            f"if you also call signature {name!r}, each call sends up to {format_bytes(size)} to "
+            f"{default}: its variables are on the host"
         )
         found.append(("signature_reads_host", message, ()))
     return found

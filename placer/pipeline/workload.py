@@ -10,6 +10,7 @@ from typing import Any
 from cost_models.clusters import Devices, parse_cluster
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
+from cost_models.tensor_size import is_known, spell_shape
 from placer.errors import ShapeError, UsageError
 from placer.extraction import Extraction, extract
 from placer.extraction.division.division import Division
@@ -119,7 +120,7 @@ def require_known_shapes(extraction: Extraction) -> None:
     parts = (extraction.graph, *extraction.graph.functions.values())
     unknown, total = len(extraction.unknown), sum(len(part.tensors) for part in parts)
     if extraction.unknown_share > UNKNOWN_SHARE:
-        inputs = ", ".join(item.key for item in extraction.inputs[:5])
+        inputs = [item for item in extraction.inputs if not is_known(item.shape)]
         is_bound = extraction.has_fixed_batch or extraction.bindings.get("batch_size") is not None
         told = [w for w in extraction.warnings if w[0] in (OPEN, "no_inference")]
         explained = {op for code, _, ops in told if code == OPEN for op in ops}
@@ -133,9 +134,10 @@ def require_known_shapes(extraction: Extraction) -> None:
             batch = "" if is_bound or not inputs else "the batch with --batch-size N, or "
             fed = {item.op for item in extraction.inputs}
             named = [] if fed.issuperset(roots[:_MOST_ROOTS]) else ["an op just named"]
-            given = " or of ".join([*([f"an input ({inputs})"] if inputs else []), *named])
-            lost += f"Set {batch}the shape of {given}, "
-            lost += "with --shape NAME=32x128"
+            keys = ", ".join(item.key for item in inputs[:5])
+            given = " or of ".join([*([f"an input ({keys})"] if inputs else []), *named])
+            example = f"{inputs[0].key}={spell_shape(inputs[0].shape)}" if inputs else "NAME=32x128"
+            lost += f"Set {batch}the shape of {given}, with --shape {example}"
         lost = "" if is_bound and not roots else lost
         if any("CudnnRNN" in root for root in roots):
             lost += (

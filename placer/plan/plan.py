@@ -101,7 +101,8 @@ class Plan(Page):
         if self.solver.status != "INFEASIBLE":
             return
         why = f": {interactive().conflict_text(self.conflict)}" if self.conflict else ""
-        raise InfeasibleError(f"no placement fits (proven){why}", self.conflict)
+        told = f"the plan has no placement, as none fits (proven){why}"
+        raise InfeasibleError(told, self.conflict)
 
     @property
     def peak_bytes(self) -> dict[str, int]:

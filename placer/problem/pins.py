@@ -84,7 +84,8 @@ def hint_of(glob: str, names: Iterable[str]) -> str:
     else the first of them."""
     known = list(dict.fromkeys(names))
     near = near_names(glob, known)
-    return near or f" (* also matches /); there are {some(known) or 'none'}"
+    stars = " (* also matches /)" if "*" in glob else ""
+    return near or f"{stars}; there are {some(known) or 'none'}"
 
 
 def _handles_called(glob: str, graph: OpGraph) -> frozenset[str]:

@@ -267,14 +267,11 @@ class Choice:
         """Why a way is not built."""
         row = min(self.choosable(), key=seconds_of)
         best, shown = seconds_of(row), format_seconds(least)
-        shown_best = format_seconds(best)
         told = limit.format(shown)
-        if shown == shown_best:
-            return f"{told}: no less than {row.name}"
-        if least >= best:
-            return f"{told}; {row.name} takes {shown_best}"
+        if least >= best or shown == format_seconds(best):
+            return f"not tried: cannot be faster than {row.name} ({told})"
         saved = format_seconds(best - least)
-        return f"{told}: at most {saved} less than {row.name}, too little for predictions to tell"
+        return f"not tried: would save at most {saved} ({told}), below the accuracy of predictions"
 
     def _inexact(self) -> str:
         """Why parts of a batch do not give what the whole gives."""

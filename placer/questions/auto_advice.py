@@ -57,7 +57,7 @@ class Advice:
         if work_elsewhere(ways.on_fastest, ways.fastest, host) >= step:
             return
         alone = self.program.on_one_device(host.name)
-        if alone.fits and alone.step_seconds < step:
+        if alone.fits and not self.choice.is_as_good_as(step, alone.step_seconds):
             yield (
                 f"no accelerator: everything on {host.name} takes "
                 f"{format_seconds(alone.step_seconds)} instead of {format_seconds(step)}; to get "
@@ -149,7 +149,7 @@ class Advice:
     def _faster_devices(self, step: float) -> str:
         """The same of accelerators, where links are not what it takes."""
         name, seconds = self._fastest_on(_with_rates(self.ways.cluster))
-        rates = f"accelerators of {_DEVICES:g} times the arithmetic and memory bandwidth"
+        rates = f"accelerators {_DEVICES:g} times as fast"
         if not self.choice.is_as_good_as(step, seconds):
             return f"{rates}: {name} ({self.choice.ratio(step, seconds):.2f} times as fast)"
         return (

@@ -102,9 +102,9 @@ class AutoResult(Drawn):
         Raises :class:`UsageError` for a way that was not built.
         """
         if name not in self.plans:
-            built = f"built were {', '.join(self.plans)}" if self.plans else "a file keeps one"
+            built = f"; there are {', '.join(self.plans)} (margin=0 builds more)"
             raise UsageError(
-                f"there is no plan for {name!r}: {built}; margin=0 builds all that may be faster"
+                f"there is no plan for {name!r}{built if self.plans else ': a file keeps one'}"
             )
         return replace(self, chosen=name, gain=None, plan=self.plans[name])
 

@@ -53,11 +53,11 @@ _FEWEST_PER_STAGE = 2
 _MOST_OPS = 20_000
 """Nor are there more ops then: more take minutes to build."""
 
-_ON_ONE = "takes at least the {} of the whole batch on one accelerator"
-_SHARED = "takes at least {}, with every accelerator fully busy"
-_WITH_HOST = "takes at least {}, with the host and every accelerator fully busy"
-PARTS = "takes at least {}, since its parts launch more ops"
-_CHAIN = "takes at least {}, for its longest chain of ops"
+_ON_ONE = "at least the {} of the whole batch on one accelerator"
+_SHARED = "at least {} with every accelerator fully busy"
+_WITH_HOST = "at least {} with the host and every accelerator fully busy"
+PARTS = "at least {}, since its parts launch more ops"
+_CHAIN = "critical path {}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,10 +206,7 @@ class Ways:
             elif any((row.resident_bytes or 0) > row.usable_bytes for row in piece.plan.devices):
                 break
             pieces *= 2
-        raise NoSolutionError(
-            f"does not fit {self.fastest} in any number of micro-batches: weights and other memory "
-            "that stays between them is too much"
-        )
+        raise NoSolutionError(f"does not fit {self.fastest} in any number of micro-batches")
 
     def _on_several(self, size: int, count: int) -> Iterator[Way]:
         yield self._divided(REPLICAS, count, "parts of the batch side by side")

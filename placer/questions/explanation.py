@@ -299,8 +299,8 @@ def _instead(moves: Sequence[Move], plan: Plan) -> str:
         if move.refused:
             continue
         if over := _grows(move, plan):
-            no_room = f"{move.device} has no room: it would require {format_bytes(over)} more"
-            told.append(f"{no_room} than its limit{_price(move)}")
+            excess = format_bytes(over)
+            told.append(f"{move.device} would exceed its limit by {excess}{_price(move)}")
         elif objective == "throughput" and (longer := move.busiest_seconds or 0.0) > 0:
             told.append(
                 f"with it on {move.device} the busiest device would be busy for "

@@ -116,16 +116,8 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def limit_lines(devices: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns a line for each model of card in a plan, of which TensorFlow hands out less than
-    there is, and for each reserve."""
-    cards = {device["model"]: device for device in devices if device["card_usable_bytes"]}
-    return [
-        f"{model}: {format_bytes(card['card_bytes'])} in all, of which the CUDA context takes "
-        f"about {format_bytes(card['card_context_bytes'])} and TensorFlow keeps back "
-        f"{format_bytes(card['card_kept_back_bytes'])}; "
-        f"{format_bytes(card['card_usable_bytes'])} usable."
-        for model, card in cards.items()
-    ] + reserve_lines(
+    """Returns a line for each reserve in a plan."""
+    return reserve_lines(
         (device["name"], device["memory_limit_bytes"], device["usable_bytes"]) for device in devices
     )
 

@@ -136,12 +136,6 @@ def growth_note(cards: Sequence[SimulatedGpu], environment: Mapping[str, str]) -
     )
 
 
-def xla_note() -> str:
-    """One line on the flags that XLA gets."""
-    flags = " ".join(f"--{flag}={value}" for flag, value in _XLA_FLAGS.items())
-    return f"XLA's autotuning and command buffers are off on simulated GPUs (XLA_FLAGS: {flags})"
-
-
 def _text(cards: Sequence[SimulatedGpu]) -> str:
     return "".join(f"{card.line}\n" for card in cards)
 

@@ -186,7 +186,7 @@ def test_an_unknown_device_model_is_usage(folder, capsys):
 def test_a_model_that_is_read_is_not_replaced(folder, capsys):
     """``--force`` is for what was written before, and not for the model or the plan."""
     before = (folder / "good.pbtxt").read_bytes()
-    told = "good.pbtxt is read, and cannot be the output too: choose another name"
+    told = "good.pbtxt is the input, so it cannot be the output: choose another name"
     for command in ("place", "report"):
         argv = [command, "good.pbtxt", "--devices", "2xT4", "-o", "good.pbtxt", "--force"]
         fails(capsys, argv, 2, told)

@@ -70,7 +70,7 @@ def test_the_report_without_a_batch_size_lists_what_is_unknown(saved_model, caps
 @pytest.mark.parametrize(
     ("batch", "inputs", "shapes", "warnings", "told"),
     [
-        (None, "ids", {}, (), "Set the batch with batch_size=N, or the shape of an input"),
+        (None, "ids", {}, (), "the shape of an input (ids), with shapes={'ids': (32, 64)}"),
         (None, "ids", {"ids": "?x8"}, (), ". Add batch_size=N and shapes={'ids': (None, 8)}: the"),
         (None, "", {}, (), ". Set the shape of an op just named, with"),
         (4, "ids", {}, (), ". Set the shape of an input (ids), with shapes"),
@@ -85,7 +85,7 @@ def test_what_stands_in_the_way_of_shapes_is_said(batch, inputs, shapes, warning
         unknown=("ids:0",),
         unknown_share=0.5,
         unknown_roots=("ids",),
-        inputs=tuple(SimpleNamespace(key=key, op=key) for key in inputs.split()),
+        inputs=tuple(SimpleNamespace(key=key, op=key, shape=(None, 64)) for key in inputs.split()),
         open_shapes=shapes,
         bindings={"batch_size": batch},
         has_fixed_batch=False,

@@ -91,4 +91,4 @@ def test_a_plan_without_a_placement(plan_path, tmp_path, capsys):
     assert main(["export", str(path), "--to", "html", "-o", str(tmp_path / "none.html")]) == 0
     argv = ["export", str(path), "--to", "dot", "-o", str(tmp_path / "none.dot")]
     assert main(argv) == 5
-    assert "no placement fits (proven)" in capsys.readouterr().err
+    assert "the plan has no placement, as none fits (proven)" in capsys.readouterr().err

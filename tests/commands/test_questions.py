@@ -158,7 +158,7 @@ def test_wrong_gates_are_refused_before_any_work(gate, told, tmp_path, capsys):
         ("diff PLAN PLAN --batch-size 8", "--batch-size is for models; these are plans"),
         ("export PLAN --to html -o page.html --nodes 9", "--nodes has no effect on html"),
         ("explain NONE some/op", "has no placement (INFEASIBLE), so some/op has no device"),
-        ("explain PLAN --time-limit 9", "--time-limit searches changes that fit"),
+        ("explain PLAN --time-limit 9", "--time-limit is for a plan without a placement"),
         ("apply m --clear -o out --signature f", "--signature has no effect with --clear"),
         ("auto m --for memory --margin 5%", "--margin has no effect with --for memory"),
         ("report m --time-limit 9", "--time-limit requires --devices"),

@@ -59,7 +59,7 @@ def test_verify_passes_everything_on(application, capsys):
         "follow_links": False,
         "outputs": None,
     }
-    assert "no unexplained difference" in capsys.readouterr().out
+    assert "Ran as planned" in capsys.readouterr().out
 
 
 def test_verify_without_a_plan_takes_the_devices_of_the_file(application):
@@ -105,13 +105,13 @@ def test_fail_on_fallback_is_a_gate(application, capsys):
         (["verify", "m", "plan.json", "--inputs", "plan.json"], "write it with numpy.savez"),
         (
             ["verify", "m", "plan.json", "-o", "plan.json"],
-            "plan.json is read, and cannot be the output",
+            "plan.json is the input, so it cannot be the output",
         ),
-        (["verify", "m", "--fail-on", "unmodelled"], "one of fallback"),
+        (["verify", "m", "--fail-on", "unmodelled"], "must be fallback"),
         (["apply", "m", "plan.json"], "--output OUT"),
         (
             ["apply", "m", "plan.json", "-o", "plan.json"],
-            "plan.json is read, and cannot be the output",
+            "plan.json is the input, so it cannot be the output",
         ),
         (["apply", "m", "-o", "placed"], "give either a PLAN to apply, or --clear"),
         (

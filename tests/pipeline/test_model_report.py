@@ -197,7 +197,11 @@ def test_what_lies_directly_in_an_opened_scope_does_not_bear_its_name():
     graph = draw("x -> deep/one/a, deep/b")
     seconds = {"deep/one/a": 3.0, "deep/b": 1.0}
     compute = analyse(_extraction(graph), draw_costs(graph), _metrics(graph, seconds)).compute
-    assert [spot.name for spot in compute.by_scope] == ["deep/one", "deep/(directly)", ""]
+    assert [spot.name for spot in compute.by_scope] == [
+        "deep/one",
+        "deep/ (not in a sub-scope)",
+        "",
+    ]
 
 
 def test_a_scope_of_many_small_parts_stays_closed():

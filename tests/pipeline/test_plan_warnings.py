@@ -179,6 +179,9 @@ def test_next_to_a_proof_nothing_cheaper_is_left_to_be_found():
     slower = (host,) * len(problem.op_names)
     problem = replace(problem, spill="auto", slower_bytes=slower, tensors=())
     formulation = SimpleNamespace(problem=problem, workload=SimpleNamespace(cluster=drawn(1)[2]))
-    for status, words in ((Status.OPTIMAL, "costs less"), (Status.FEASIBLE, "less was found")):
+    for status, words in (
+        (Status.OPTIMAL, "cheaper fits"),
+        (Status.FEASIBLE, "was found that fits"),
+    ):
         ((_, message, _),) = _all_on_host(formulation, (problem.host,) * len(slower), status)
-        assert message.endswith(words)
+        assert message.endswith(f"{words} the limits")

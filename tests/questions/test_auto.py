@@ -50,9 +50,8 @@ def cluster(folder, *, memory="1GiB", flops=(1e9, 1e9)):
 
 
 NOT_BUILT = (
-    r"takes at least ([^,;]+,|the [^:;]+ of the whole batch on one accelerator).*"
-    r"(: no less than as-it-is|; as-it-is takes .+s|"
-    r": at most .+s less than as-it-is, too little for predictions to tell)$"
+    r"not tried: (cannot be faster than as-it-is \((at least|critical path) .+s.*\)|"
+    r"would save at most .+s \(.+\), below the accuracy of predictions)$"
 )
 
 
@@ -66,13 +65,15 @@ def test_what_fits_one_device_is_left_as_it_is(saved_model):
         assert [row.name for row in found.rows if row.step_seconds] == [AS_IT_IS]
         assert all(re.match(NOT_BUILT, row.note) for row in found.rows[1:])
         assert "It fits as it is: change nothing" in found.summary()
-        assert found.advice[0].startswith("no accelerator: everything on CPU:0 takes ")
+        assert "no accelerator" not in found.advice[0]  # quicker by less than predictions tell
         if devices == "2xT4":
             rate = 2 * size / found.row.step_seconds
             less = "replicas do not help a batch of 1; " * (size == 1)
             told = f"{less}one process per accelerator: {rate:,.0f} samples/s in total (2.00 times "
             assert found.advice[1].startswith(told)
         assert len(found.advice) == int(devices[0])
+    found = placer.auto(str(saved_model), "1xT4", batch_size=32, margin=0)
+    assert found.advice[0].startswith("no accelerator: everything on CPU:0 takes ")
 
 
 @pytest.mark.slow
@@ -105,7 +106,7 @@ def test_where_nothing_fits_the_first_sentence_names_a_fix(saved_model, tmp_path
     assert found.row is None
     first = " ".join(found.summary(width=120).partition("\n\n")[0].split())
     assert re.fullmatch(
-        f"No strategy fits {devices}: with as-it-is GPU:0 requires .+, .+ more than its limit. "
+        f"No strategy fits {devices}: as-it-is requires .+ on GPU:0, .+ more than its limit. "
         r"Would fit \(tried\): offload='auto' \(one-placement, .+ a step\).",
         first,
     )
@@ -132,10 +133,7 @@ def test_where_nothing_else_helps_faster_devices_are_named(saved_model, tmp_path
     fast = placer.auto(str(saved_model), slow, **settings)
     gain = found.row.step_seconds / fast.row.step_seconds
     (line,) = found.advice
-    assert line == (
-        "accelerators of 2 times the arithmetic and memory bandwidth: "
-        f"as-it-is ({gain:.2f} times as fast)"
-    )
+    assert line == (f"accelerators 2 times as fast: as-it-is ({gain:.2f} times as fast)")
     assert gain > 1.5
 
 

@@ -24,17 +24,16 @@ def fitted(function: PlacedFunction, data: Any) -> Any:
 
 
 def batch_advice(specs: Any) -> str:
-    """Says what the batches are, and how to have a plan of them."""
+    """Returns how to have a plan of such batches."""
     shown = [
         f"{spec.dtype.name}{list(spec.shape)}"
         for spec in tf.nest.flatten(specs)
         if hasattr(spec, "shape")
     ]
+    data = "(x, y, weights)" if isinstance(specs, tuple) and len(specs) > 2 else "(x, y)"
     return (
-        "if the model was compiled again, make the plan again; if its batches are others (they are "
-        f"{', '.join(shown)}), make the plan for such batches: "
-        "placer.auto(..., data=(x, y)) or placer.training_step(model, (x, y)); with weights of "
-        "samples or classes, (x, y, weights) in place of (x, y)"
+        f"make the plan for the model as it is compiled now, and such batches ({', '.join(shown)}):"
+        f" placer.auto(..., data={data}) or placer.training_step(model, {data})"
     )
 
 

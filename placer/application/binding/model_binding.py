@@ -28,7 +28,6 @@ from placer.application.devices.graph_optimisers import memory_optimiser_off, sw
 from placer.application.placing.collectives import collectives_open
 from placer.application.placing.graph_placement import rewritten_as_planned
 from placer.application.placing.placed_function import PlacedFunction, place_function
-from placer.errors import UsageError
 from placer.extraction.division.dividing import divided_as_planned
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.keras_two import count_step, is_keras_two
@@ -233,10 +232,7 @@ class BoundModel:
         plan, asked = self.plan, is_planned
         is_planned = is_planned and (is_of_plan or not self._differs(program, specs))
         if is_planned:
-            try:
-                program = rewritten_as_planned(program, plan)
-            except UsageError as error:
-                raise UsageError(f"{error}; {batch_advice(specs)}") from error
+            program = rewritten_as_planned(program, plan, batch_advice(specs))
         else:
             held = self._variables.held_devices(program, function)
             placement = derive_placement(program, plan.placement, held)

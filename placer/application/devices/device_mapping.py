@@ -244,10 +244,8 @@ def configure_logical_cpus(count: int, reason: str = "") -> None:
         present = len(tf.config.list_logical_devices("CPU"))
         if present < count:
             raise UsageError(
-                f"{reason}the host and {count - 1} CPU devices in place of GPUs are needed, and "
-                f"TensorFlow has already started with {present} in all; call "
-                f"placer.cpu_devices({count - 1}) right after importing tensorflow, before any "
-                f"tensor or model is made"
+                f"{reason}to run on CPU devices, call placer.cpu_devices({count - 1}) right after "
+                f"import tensorflow; TensorFlow has already started with {present}"
             )
         return
     host = tf.config.list_physical_devices("CPU")[0]

@@ -51,9 +51,8 @@ def configure_runtime(
     """
     if context.context()._initialized:
         raise UsageError(
-            "TensorFlow has already started, and its devices are what they are: call "
-            "placer.configure_runtime(plan), or with devices such as '2xT4' where there is no plan "
-            "yet, right after importing tensorflow, before any tensor, variable or model is made"
+            "TensorFlow has already started: call placer.configure_runtime(plan), or with devices "
+            "such as '2xT4' where there is no plan yet, right after import tensorflow"
         )
     if memory not in ("growth", "limit", "all"):
         raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")

@@ -45,15 +45,16 @@ def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str
     return {node.name: full_name(placement[node.name]) for node in program.graph_def.node}
 
 
-def rewritten_as_planned(program: FlatProgram, plan: Any) -> FlatProgram:
+def rewritten_as_planned(program: FlatProgram, plan: Any, advice: str = "") -> FlatProgram:
     """``program`` as ``plan`` rewrites it, with its control edges.
 
     Of a graph that was built under the plan's device function, the ops that stand for devices are
-    left out.  Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it.
+    left out.  Raises :class:`UsageError`, which ends with the ``advice``, unless ``plan`` was made
+    for ``program`` and places it.
     """
     if plan.placement and plan.model.get("fingerprint", "") != program.fingerprint:
         program = without_device_groups(program, plan.placement)
-    check_fingerprint(program, plan)
+    check_fingerprint(program, plan, advice)
     return with_control_edges(rewrite_program(program, plan.rewriting), plan.control_edges)
 
 
@@ -168,13 +169,13 @@ def with_control_edges(program: FlatProgram, edges: Iterable[Sequence[str]]) -> 
     return replace(program, graph_def=graph_def, contents=NO_CONTENTS)
 
 
-def check_fingerprint(program: FlatProgram, plan: Any) -> None:
+def check_fingerprint(program: FlatProgram, plan: Any, advice: str = "") -> None:
     """Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it,
     :class:`InfeasibleError` if it says that nothing fits."""
     placed_on(plan)
     if plan.model.get("fingerprint", "") != program.fingerprint:
         raise UsageError(
-            f"the plan was made for another program: {describe_mismatch(program, plan)}"
+            f"the plan was made for another program: {describe_mismatch(program, plan, advice)}"
         )
     given = program.original if program.rewriting else program
     plan.check_ops([node.name for node in (given or program).graph_def.node])
@@ -246,44 +247,48 @@ def write_graph_def(graph_def: Any, out: str | os.PathLike[str], *, force: bool 
         file.write_bytes(content)
 
 
-def describe_mismatch(program: FlatProgram, plan: Any) -> str:
-    """Returns how ``program`` differs from the plan's program, most significant first."""
-    return "; ".join(_differences(program, plan)) + f"; {_advice(program, plan)}"
+def describe_mismatch(program: FlatProgram, plan: Any, advice: str = "") -> str:
+    """Returns the most significant difference of ``program`` from the plan's program, and
+    ``advice``, by default for a program that is not bound."""
+    trains = any(is_update_type(node.op) for node in program.graph_def.node)
+    is_step = any(_names_update(name) for name in plan.placement)
+    from_file = bool(plan.model.get("path"))
+    if from_file != bool(program.path):
+        made, found = ("a file", "a live program") if from_file else ("a live program", "a file")
+        advice = advice or (
+            f"the plan was made from {made} and this is {found}. Op names differ between the two "
+            "(a file adds the calls of its signature): make the plan from what you apply it to"
+        )
+    elif is_step and not trains and not from_file:
+        advice = advice or "use it with: with plan.bind(model): model.fit(...)"
+    advice = (
+        advice or "make a plan of this one, or take the model, signature and outputs of the plan"
+    )
+    if is_step != trains:
+        words = ("", " not") if is_step else (" not", "")
+        return "the plan is{} for training, this one is{}; ".format(*words) + advice
+    return f"{_difference(program, plan)}; {advice}"
 
 
-def _differences(program: FlatProgram, plan: Any) -> Iterator[str]:
+def _difference(program: FlatProgram, plan: Any) -> str:
+    """Returns the first difference in what the two are fed and made of."""
     nodes = program.graph_def.node
-    # what it is for
-    trains = any(is_update_type(node.op) for node in nodes)
-    planned_step = any(_names_update(name) for name in plan.placement)
-    if planned_step and not trains:
-        yield "this model is not a training step (it updates no variable), the plan's is one"
-    elif trains and not planned_step:
-        yield "this model is a training step, the plan's is not one"
-    # what it is fed
     keys, known = [item.key for item in program.inputs], plan.model.get("inputs")
     if known is not None and len(known) != len(keys):
-        yield f"this model has {_counted(keys)}, the plan's has {_counted(known)}"
-    # what it is made of
+        return f"this one has {_counted(keys)}, the plan's has {_counted(known)}"
     names = {node.name for node in nodes}
     unplanned = [node for node in nodes if node.name not in plan.placement]
     missing = [name for name in plan.placement if name not in names]
     if unplanned:
-        first = unplanned[0]
-        yield (
-            f"the plan lacks {len(unplanned):,} of this model's {len(nodes):,} ops, such as "
-            f"{first.name} ({first.op})"
-        )
+        first = f"{unplanned[0].name} ({unplanned[0].op})"
+        return f"the plan lacks {len(unplanned):,} of its {len(nodes):,} ops, such as {first}"
     if missing:
-        yield (
-            f"this model lacks {len(missing):,} of the plan's {len(plan.placement):,} ops, such as "
-            f"{missing[0]}"
-        )
-    if not unplanned and not missing:
-        yield (
-            f"this model's {len(nodes):,} ops have the planned names, and differ in what they "
-            "read or in attributes such as a size or a dtype"
-        )
+        of = f"{len(missing):,} of the plan's {len(plan.placement):,} ops"
+        return f"it lacks {of}, such as {missing[0]}"
+    return (
+        f"its {len(nodes):,} ops have the planned names, and differ in what they read or in "
+        "attributes such as a size or a dtype"
+    )
 
 
 def _names_update(name: str) -> bool:
@@ -293,14 +298,3 @@ def _names_update(name: str) -> bool:
 
 def _counted(keys: list[str]) -> str:
     return f"{len(keys)} input{'' if len(keys) == 1 else 's'} ({some(keys)})"
-
-
-def _advice(program: FlatProgram, plan: Any) -> str:
-    from_file = bool(plan.model.get("path"))
-    if from_file == bool(program.path):
-        return "place this program, or give the model, signature and outputs of the plan"
-    made, found = ("a file", "a live program") if from_file else ("a live program", "a file")
-    return (
-        f"the plan was made from {made} and this is {found}. Op names differ between the two (a "
-        "file adds the calls of its signature): make the plan from what you apply it to"
-    )

@@ -83,9 +83,9 @@ def require_divisible(
     updates = [node for node in program.graph_def.node if is_update_type(node.op)]
     if updates:
         raise UsageError(
-            f"the program updates variables ({updates[0].name}, {len(updates)} in all): parts of "
-            "the batch must share one update. In Python, build the step from its loss with "
-            "placer.micro_batches or placer.data_parallel, and give that to placer.place"
+            f"--strategy is for inference, and this program trains: it updates {len(updates):,} "
+            f"variables ({updates[0].name}, ...). For training, give placer.place a step of "
+            "placer.micro_batches or placer.data_parallel"
         )
     examples = _examples(program, division, bindings)
     if examples < division.parts:

@@ -131,14 +131,12 @@ _INNER = "Exception encountered:"
 def require_safe(path: Path) -> None:
     """Raises :class:`ModelError` if loading a Keras file would run code not of Keras, or read other
     files."""
-    found = foreign_code(read_config(path))
-    found += [] if found else foreign_files(path)
-    if not found:
-        return
-    raise ModelError(
-        f"{str(path)!r} would run code of its own or read other files when it is loaded: "
-        f"{some(found, '; ')}; {ALLOW_UNSAFE}"
-    )
+    code = foreign_code(read_config(path))
+    if found := code or foreign_files(path):
+        does = "run code of its own" if code else "read other files"
+        raise ModelError(
+            f"{str(path)!r} would {does} when loaded ({some(found, '; ')}): {ALLOW_UNSAFE}"
+        )
 
 
 def export_keras_file(path: Path, target: Path, folder: Path, *, allow_code: bool) -> None:

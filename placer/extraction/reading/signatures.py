@@ -111,8 +111,8 @@ def _absent_weights(meta_graph: Any, path: Path, index: CheckpointIndex) -> Iter
     holds = "variable" in kinds or any(node.op in VARIABLES for node in meta_graph.graph_def.node)
     if not path.is_dir() or index.has_data or index.unreadable or not holds:
         return
-    what = "only the index of its weights" if index.is_there else "no weights (no variables folder)"
-    message = f"the model comes with {what}: it is placed as it is, and no loader can run it"
+    what = "only the index of its weights" if index.is_there else "no variables folder"
+    message = f"the model has {what}: the placed program cannot be run"
     yield ABSENT, message, ()
 
 

@@ -55,10 +55,9 @@ def refused_batches(model: Any, specs: Any) -> Iterator[None]:
         shapes = ", ".join(f"{s.dtype.name}{s.shape}" for s in _flat(specs) if s is not None)
         has_targets = isinstance(specs, tuple | list) and len(specs) > 1
         raise UsageError(
-            f"data is no batch for the training step of {model.name!r}: it has "
-            f"{shapes or 'nothing'}{'' if has_targets else ', no targets'}, and the step raised: "
-            f"{run_error(error)}. Give a batch as fit takes it, such as (x, y), its first "
-            "dimension being the examples: of a tf.data.Dataset what .batch(N) gives"
+            f"{model.name!r} cannot train on a batch of {shapes or 'nothing'}"
+            f"{'' if has_targets else ', no targets'}: {run_error(error)}. Give a batch as fit "
+            "takes it, such as (x, y), or a tf.data.Dataset after .batch(N)"
         ) from error
 
 

@@ -117,8 +117,8 @@ def _object_numbers(
         ]
         if len(alike) != 1:
             raise ModelError(
-                f"{name} cannot be split by rows: {len(alike)} variables of the model's objects "
-                f"have this name, and no signature reads it{near_names(name, sorted(read))}"
+                f"{name} cannot be split by rows: no signature reads it"
+                f"{near_names(name, sorted(read))}"
             )
         found[alike[0]] = tables[name]
     return found

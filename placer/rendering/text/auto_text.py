@@ -45,7 +45,7 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
             )
         )
     if found.advice:
-        title = "Better only with (predicted, not tried)" if found.row else "Would fit (tried)"
+        title = "Would be better (predicted)" if found.row else "Would fit (tried)"
         blocks.append(Facts(title, [("", advice) for advice in found.advice]))
     return blocks + (warning_blocks(found.plan.warnings) if found.row else [])
 
@@ -69,8 +69,8 @@ def verdict(found: AutoResult) -> str:
         if not found.name:
             return f"It fits as it is: change nothing ({figures})."
         return (
-            f"It fits as it is: compile it with jit_compile=False (without XLA, as these figures "
-            f"are) and change nothing else ({figures})."
+            "It fits as it is, without XLA: compile it with jit_compile=False and change nothing "
+            f"else ({figures})."
         )
     gain = "" if found.gain is None else f", {found.gain:.2f} times as fast as the next that fits"
     if found.gain is not None and found.gain < 1:
@@ -88,7 +88,7 @@ def _nearest(found: AutoResult) -> str:
     row = min(rows, key=lambda row: sum(row.over_bytes.values()))
     name = max(row.over_bytes, key=row.over_bytes.__getitem__)
     required, more = format_bytes(row.need_bytes[name]), format_bytes(row.over_bytes[name])
-    return f": with {row.name} {name} requires {required}, {more} more than its limit"
+    return f": {row.name} requires {required} on {name}, {more} more than its limit"
 
 
 def _fix(found: AutoResult) -> str:

@@ -28,8 +28,8 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
         model_title(found.model["path"], model_line(found.plan), width),
         _table(found, width),
         Text(
-            "Sends: data, inputs and outputs of a step. Busiest: what the busiest device would "
-            "take if its work and transfers did not overlap, as they do in a step. "
+            "Sends: data, inputs and outputs of a step. Busiest: work and transfers of the busiest "
+            "device, which overlap in a step. "
             "Devices: required memory as a share of the limit. Methods: see docs/glossary.md."
         ),
     ]

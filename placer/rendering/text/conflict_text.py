@@ -131,8 +131,8 @@ def _parts(conflict: Conflict) -> list[str]:
     sized = (row for row in conflict.pins if row.op_count is not None)
     parts = [*_pins(sized), *_groups(conflict)]
     if other := conflict.other_bytes:
-        what = "other ops that have no other device" if parts else "ops that have no other device"
-        parts.append(f"{what} ({format_bytes(other)})")
+        more = f"other ops that may run nowhere else ({format_bytes(other)})"
+        parts.append(more if parts else "the ops that may run nowhere else")
     return parts
 
 
@@ -165,8 +165,8 @@ def _room(conflict: Conflict, usable: str) -> str:
     """Returns what the devices can hold, less what is there before any op is placed."""
     if not conflict.usable_bytes:
         taken = format_bytes(conflict.other_bytes or 0)
-        return f"can hold nothing more: variables and tables that no op uses take {taken} there"
-    more = ": the rest is taken by variables and tables that no op uses"
+        return f"can hold nothing more: loading puts {taken} of unused variables and tables there"
+    more = ": unused variables and tables take the rest"
     return f"can hold {usable} at most{more * _is_partly_taken(conflict)}"
 
 

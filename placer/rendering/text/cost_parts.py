@@ -28,10 +28,9 @@ def cost_text(plan: Plan) -> str:
     found = f"{sent} sent in {format_count(messages, 'message')}" if messages else "nothing sent"
     if latency and messages:
         found += f", whose latency counts as {format_bytes(messages * latency)}"
-    if metrics.slower_seconds:
+    if slower and metrics.slower_seconds:
         longer = format_seconds(metrics.slower_seconds)
-        found += f"; ops take {longer} longer than on the fastest device"
-        found += f", which counts as {format_bytes(slower)}" if slower else ""
+        found += f"; {format_bytes(slower)} for {longer} of slower ops, at the link's rate"
     left = []
     if again:
         verb = "repeats" if len(again) == 1 else "repeat"

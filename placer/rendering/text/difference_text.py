@@ -23,7 +23,7 @@ _NAMES = {
     "peak_bytes": "expected peak",
     "high_bytes": "highest peak",
     "critical_path_seconds": "critical path",
-    "slower_seconds": "slower work",
+    "slower_seconds": "extra time of slower devices",
     "step_seconds": "step",
 }
 

@@ -43,7 +43,6 @@ def op_explanation_blocks(found: OpExplanation, width: int) -> list[RenderableTy
     """Why one op sits where it sits, and what its group would cost elsewhere."""
     rows: list[tuple[str, RenderableType]] = [
         ("device", Text(found.device, style="bold")),
-        ("because", _because(found, width)),
         ("allowed", _allowed(found)),
         ("group", Text(_group(found, width))),
         *([("rewritten", Text("\n".join(found.rewritten)))] if found.rewritten else []),
@@ -132,7 +131,7 @@ def _because(found: OpExplanation, width: int) -> Text:
 
 def _group(found: OpExplanation, width: int) -> str:
     if len(found.group_ops) == 1:
-        return "it shares a device with no other op"
+        return "none: no other op must be on its device"
     first = found.initial_value_bytes
     shown = [shorten(op, width // 2) for op in found.group_ops[:_MOST_NAMES]]
     left = len(found.group_ops) - len(shown)

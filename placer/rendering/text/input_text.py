@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.tensor_size import is_known
+from cost_models.tensor_size import is_known, spell_shape
 from placer.plan.report import (
     InputFacts,
     ModelFacts,
@@ -64,10 +64,7 @@ def _is_open_inside(item: InputFacts) -> bool:
 def _shape_of(item: InputFacts) -> str:
     """The option that says the shape of an input, with the sizes that are known."""
     shape = item.bound_shape if item.bound_shape is not None else item.declared_shape
-    sizes = ["32", "128"] if shape is None else ["128" if n is None else str(n) for n in shape]
-    if shape and shape[0] is None and _is_open_inside(item):
-        sizes[0] = "?"
-    return f"--shape {item.key}={'x'.join(sizes)}"
+    return f"--shape {item.key}={spell_shape(shape, '?' if _is_open_inside(item) else 32)}"
 
 
 def _sizes_of(model: ModelFacts, ragged: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes, format_count
-from placer.plan.loading_facts import PLACED, PLAIN, LoadingFacts
+from placer.plan.loading_facts import PLACED, LoadingFacts
 from placer.plan.plan import Plan
 from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.rendering.quantities import shorten
@@ -33,31 +33,23 @@ def loading_rows(facts: LoadingFacts | None, signature: str, kind: str) -> list[
 
 
 def loaded_line(facts: LoadingFacts, signature: str, kind: str) -> str:
-    """Returns where variables are loaded by the plan, and the loader that does otherwise."""
-    placed, plain = facts.devices[PLACED], facts.devices[PLAIN]
-    line = f"{_restored(facts, signature, kind)}\nto {_where(placed)}"
-    return line if plain == placed else f"{line}\nwith plain {PLAIN}: to {_where(plain)}"
-
-
-def _where(devices: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {format_bytes(size)}" for name, size in devices.items()) or "nothing"
+    """Returns which variables are loaded, and where by the plan."""
+    placed = facts.devices[PLACED].items()
+    where = ", ".join(f"{name} {format_bytes(size)}" for name, size in placed) or "nothing"
+    return f"{_restored(facts, signature, kind)}\nto {where}"
 
 
 def _restored(facts: LoadingFacts, signature: str, kind: str) -> str:
     """Which variables are used, and what is restored all the same."""
-    count, used = facts.variable_count, facts.used_count
-    whole = format_bytes(facts.restored_bytes)
-    if used == count:
-        return f"all variables are used ({count:,}); loading restores {whole}"
+    count, used = facts.variable_count - facts.copy_count, facts.used_count
     by = f" by {signature}" if signature else ""
-    unused = f"{used:,} of {format_count(count, 'variable')} are used{by}; loading restores {whole}"
+    found = f"{used:,} of {format_count(count, 'variable')} are used{by}"
+    found = f"all variables are used ({count:,})" if used == count else found
+    found += f"; loading restores {format_bytes(facts.restored_bytes)}"
     if not facts.copy_count:
-        return unused
+        return found
     file = "SavedModel that Keras exports of this file" if kind == "keras" else "file"
-    return (
-        f"{unused}, as the {file} stores {format_count(facts.copy_count, 'used variable')} "
-        f"({format_bytes(facts.copied_bytes)}) twice"
-    )
+    return f"{found}, {format_bytes(facts.copied_bytes)} of it copies in the {file}"
 
 
 def need_lines(plan: Plan, width: int) -> list[Text]:
@@ -68,7 +60,9 @@ def need_lines(plan: Plan, width: int) -> list[Text]:
         for device in plan.devices
         if device.needs and device.need_bytes and device.usable_bytes >= LEAST_LIMIT_BYTES
         for peak in [
-            f"; most at {shorten(device.need_peak_op, width // 2)}" if device.need_peak_op else ""
+            f"; peak while {shorten(device.need_peak_op, width // 2)} runs"
+            if device.need_peak_op
+            else ""
         ]
     ]
 

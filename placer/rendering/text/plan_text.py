@@ -40,25 +40,19 @@ CUT = (
 """Note on an answer that the time limit ended."""
 
 _CUT_FIRST = (
-    "--time-limit ended the search before --work-limit did, so that another run may find another "
-    "placement; give it more"
+    "--time-limit ended the search before --work-limit did, so results may differ between runs: "
+    "raise it"
 )
 
 _MOST_OF_IT = 0.9
 """The share of a time limit from which on it ended the search."""
 
-_OWN_LIMITS = (
-    "another run may find another placement, as parts of the search are timed. For repeatable "
-    "results use --work-limit"
-)
+_OWN_LIMITS = "results may differ between runs; --work-limit makes them repeatable"
 """Note on an answer that the clock had a say in before the time limit."""
 
-_OTHER_TIES = "another run may find another placement, equally good"
-"""Note on one that is proven best."""
-
 _REQUIRED = (
-    "Required: the memory limit that TensorFlow's allocator requires in every execution order, "
-    "with padding and fragmentation. Peak: most bytes of tensors live at once"
+    "Required: a memory limit that is enough in any execution order, padding and fragmentation "
+    "included. Peak: most bytes of tensors live at once"
 )
 
 NOTES = ("assumed_host", "whole_instead", NOT_AS_PLANNED)
@@ -78,7 +72,8 @@ def plan_csv(plan: Plan) -> str:
 
 def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
-    blocks: list[RenderableType] = [_quality(plan), _devices(plan, width)]
+    blocks: list[RenderableType] = [_quality(plan)]
+    blocks += [_devices(plan, width)] if plan.placement else []
     blocks += [
         Text(line, style="dim") for line in limit_lines([row.to_json() for row in plan.devices])
     ]
@@ -129,6 +124,9 @@ def _quality(plan: Plan) -> RenderableType:
             ("transfers", _transfer_totals(plan)),
             ("step", _step_line(metrics)),
         ]
+    else:
+        limits = [f"{row.name} {format_cap(row.usable_bytes)}" for row in plan.devices]
+        rows.append(("limits", ", ".join(limits)))
     if plan.loading is not None and plan.loading.used_count < plan.loading.variable_count:
         rows.append(
             ("loading", loaded_line(plan.loading, plan.model["signature"], plan.model["format"]))
@@ -152,17 +150,15 @@ def _search_line(plan: Plan) -> str:
     """How long it took, and whether another run may find something else."""
     solver = plan.solver
     line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
-    if not solver.cut_by_time or plan.proof:  # that is so however long
-        return line
+    if not solver.cut_by_time or plan.proof or solver.status == "OPTIMAL":
+        return line  # that is so however long
     limit = plan.request.get("time_limit")
-    note = cut_note(solver.status, solver.seconds, limit)
+    note = cut_note(solver.seconds, limit)
     return f"{line}; {_CUT_FIRST if note == CUT and plan.request.get('work_limit') else note}"
 
 
-def cut_note(status: str, seconds: float, limit_seconds: float | None) -> str:
+def cut_note(seconds: float, limit_seconds: float | None) -> str:
     """Returns what an answer that the clock had a say in is worth."""
-    if status == "OPTIMAL":
-        return _OTHER_TIES
     limit = Options().time_limit if limit_seconds is None else limit_seconds
     return CUT if seconds >= _MOST_OF_IT * limit else _OWN_LIMITS
 
@@ -190,18 +186,21 @@ def rewriting_text(rewriting: Rewriting) -> str:
 
 def cost_label(solver: SolverAnswer) -> str:
     """Returns the name of what was minimized."""
-    return "cost" if solver.objective == "transfer" else solver.objective
+    return "cost" if solver.objective == "transfer" else "objective"
 
 
 def quality_text(solver: SolverAnswer) -> str:
     """Value, proven lower bound and gap: ``"125 MiB, lower bound 120 MiB, gap 4.0%"``."""
     amount = format_bytes if solver.objective == "transfer" else format_seconds
     bound, gap = solver.lower_bound, solver.relative_gap
-    value = amount(solver.value) + (
-        "" if solver.objective == "transfer" else " as the search estimates it"
-    )
+    value = amount(solver.value)
+    if solver.objective != "transfer":
+        what = "step" if solver.objective == "step-time" else "busiest device"
+        value = f"{what} {value}, by the search's own estimate"
     if bound is None:
         return f"{value}, no lower bound proven"
+    if solver.status == "OPTIMAL" and gap == 0:
+        return value
     if gap is None:
         return f"{value}, lower bound {amount(bound)}"
     is_near = solver.status == "FEASIBLE" and 0 < gap < 0.0005  # no proof, though it reads 0.0%
@@ -231,8 +230,8 @@ def _transfer_totals(plan: Plan) -> str:
 def _step_line(metrics: PlanMetrics) -> str:
     return (
         f"{format_seconds(metrics.step_seconds)} predicted; critical path "
-        f"{format_seconds(metrics.critical_path_seconds)}; busiest device "
-        f"{format_seconds(metrics.bottleneck_seconds)} if its work and transfers did not overlap"
+        f"{format_seconds(metrics.critical_path_seconds)}; work and transfers of the busiest "
+        f"device, which overlap, {format_seconds(metrics.bottleneck_seconds)}"
     )
 
 
@@ -245,7 +244,7 @@ def _devices(plan: Plan, width: int) -> RenderableType:
     rows = [
         (
             device.name,
-            f"{ops[device.name]:,}" if plan.placement else "-",
+            f"{ops[device.name]:,}",
             known(device.required_bytes, format_bytes),
             format_cap(device.usable_bytes),
             share_of_cap(device.required_bytes, device.usable_bytes),

@@ -65,7 +65,7 @@ def report_blocks(report: Report, width: int) -> list[RenderableType]:
     if report.compute.by_op_type:
         types = report.compute.by_op_type
         header = "Op type" if len(types) == model.op_type_count else "Top op types"
-        blocks.append(_hotspot_table(header, types, report, width))
+        blocks.append(_hotspot_table(header, [s for s in types if s.seconds], report, width))
         busy = [spot for spot in report.compute.by_scope if spot.seconds > 0]
         header = "Name scope" if len(busy) <= _SCOPE_ROWS else "Top name scopes"
         blocks.append(_hotspot_table(header, busy[:_SCOPE_ROWS], report, width))
@@ -161,8 +161,9 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         f"{format_bytes(size)} {shorten(scope or '(no scope)', width // 2)}"
         for scope, size in list(memory.scopes_at_peak.items())[:_BUFFER_ROWS]
     ]
-    peaks = _range(memory.low_bytes, memory.high_bytes)
-    unsure = "" if memory.validated else "; not validated on GPUs"
+    orders = [format_bytes(size) for size in (memory.low_bytes, memory.high_bytes)]
+    peaks = [("range", " to ".join(orders) + " by the order of the ops")]
+    unsure = "" if memory.validated or report.plan else "; not validated on GPUs"
     held = {
         "weights": memory.weight_bytes,
         "unused variables": memory.bytes_at_peak.get("unused"),  # loaded, and there all the time
@@ -180,8 +181,8 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         resident += f"; {format_bytes(apart)} of it {where}"
     return [
         *_required_rows(report),
-        ("expected peak", f"{peak}{while_running}"),
-        ("range", f"{peaks}{unsure}"),
+        ("expected peak", f"{peak}{while_running}{unsure}"),
+        *(peaks if orders[0] != orders[1] else []),
         ("at the peak", at_peak or "nothing is alive"),
         ("scopes at peak", Text("\n".join(scopes) or "none")),
         ("largest at peak", Text("\n".join(largest) or "none")),
@@ -198,7 +199,7 @@ def _lifetime(op: str, until: str | None, width: int) -> str:
         return f"{shorten(op, width)}, while it runs"
     if shorten(op, width) == shorten(until, width):
         return _lifetime(op, until, width + 10)
-    return f"{shorten(op, width)}, until {shorten(until, width)}"
+    return f"{shorten(op, width)}, freed after {shorten(until, width)}"
 
 
 def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
@@ -207,26 +208,20 @@ def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
     required = f"{_at_least(report)}{format_bytes(memory.required_bytes)}"
     if not memory.need_parts or memory.usable_bytes < LEAST_LIMIT_BYTES:
         return [("required", Text(required, style="bold"))]
-    found = Text.assemble((required, "bold"), ", the limit that TensorFlow's allocator requires")
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
     made_of = ", ".join(parts) or "nothing"
     if (more := memory.required_bytes - memory.need_bytes) > 0:
-        made_of += f", in the median order of the ops; at worst {format_bytes(more)} more"
-    rows: list[tuple[str, RenderableType]] = [("required", found), ("made of", made_of)]
-    if memory.needs:
+        made_of += f"; {format_bytes(more)} more in the worst order of the ops"
+    rows: list[tuple[str, RenderableType]] = [
+        ("required", Text(required, style="bold")),
+        ("made of", made_of),
+    ]
+    if len(set(memory.needs.values())) > 1:
         rows.append(("by phase", need_parts_text(memory.needs, memory.red_zones)))
     if memory.with_workspace_bytes > memory.need_high_bytes:
         most = format_bytes(memory.with_workspace_bytes)
         rows.append(("may use", f"{most} where cuDNN finds room for larger workspaces"))
     return rows
-
-
-def _range(low: int, high: int) -> str:
-    """The least and the most over the orders of the ops."""
-    first, last = format_bytes(low), format_bytes(high)
-    if first == last:
-        return f"{first} in every order of the ops"
-    return f"{first} to {last} by the order of the ops"
 
 
 def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:
@@ -276,9 +271,9 @@ def _hotspot_table(
 def _placing_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]:
     rows: list[tuple[str, RenderableType]] = [
         ("largest group", _group_line(report, width)),
-        ("no GPU kernel", counted(report.no_gpu_kernel) or "none"),
-        ("no cost model", _unmodelled_line(report)),
-        ("unknown shapes", _unknown_line(report)),
+        *([("no GPU kernel", counted(report.no_gpu_kernel))] if report.no_gpu_kernel else []),
+        *([("no cost model", _unmodelled_line(report))] if report.unmodelled else []),
+        *([("unknown shapes", _unknown_line(report))] if report.unknown_shapes else []),
     ]
     rows += [("warning", Text(message, style="yellow")) for _, message in report.warnings]
     return rows
@@ -288,26 +283,25 @@ def _group_line(report: Report, width: int) -> str:
     group = report.largest_group
     if group is None:
         return "no ops share a variable or a loop"
-    verb = "must share a device" if group.op_count > 1 else "cannot be divided"
+    example = shorten(group.example, width // 2)
+    count = f"{group.op_count:,} ops such as {example} must share a device"
+    is_all = group.resident_bytes == group.needed_bytes
     return (
-        f"{format_bytes(group.needed_bytes)}, of which {format_bytes(group.resident_bytes)} "
-        f"resident, in {format_count(group.op_count, 'op')} that {verb} "
-        f"({shared_words(group.reasons)}), such as {shorten(group.example, width // 2)}"
+        f"{format_bytes(group.needed_bytes)} "
+        f"({'all' if is_all else format_bytes(group.resident_bytes)} resident): "
+        f"{count if group.op_count > 1 else f'{example} cannot be divided'} "
+        f"({shared_words(group.reasons)})"
     )
 
 
 def _unmodelled_line(report: Report) -> RenderableType:
     """Op types without a cost rule, and what part of the predicted time falls to them."""
-    if not report.unmodelled:
-        return "none"
     share = format_share(report.compute.unmodelled_share, 1)
     return Text(f"{counted(report.unmodelled)}; {share} of the time", style="yellow")
 
 
 def _unknown_line(report: Report) -> RenderableType:
     """How many there are, and what part of the bytes they are."""
-    if not report.unknown_shapes:
-        return "none"
     count = format_count(len(report.unknown_shapes), "tensor")
     share = format_share(report.unknown_share, 1)
     return Text(f"{count} of unknown size, not counted ({share} of bytes)", style="yellow")

@@ -17,6 +17,11 @@ _MOST_ROWS = 8
 _MUCH = 0.3
 """Share of what was in use from which a kind of memory is worth a word."""
 
+_MEMORY_ONLY = (
+    "; memory is that of these GPUs, without workspaces of cuDNN and cuBLAS; values and times mean "
+    "nothing"
+)
+
 _DATA = ("_EagerConst",)
 """Ops that put what NumPy holds on a GPU."""
 
@@ -34,8 +39,7 @@ def simulation_blocks(found: SimulatedRun, width: int) -> list[RenderableType]:
         answer_line(_answer(found, used)),
         Title(
             f"Simulated: {printable(command)}",
-            f"{ended}; memory as on these GPUs, without the "
-            f"workspaces of cuDNN and cuBLAS; values and times mean nothing",
+            ended + (_MEMORY_ONLY if used else ""),
         ),
     ]
     if not used:
@@ -63,9 +67,20 @@ def _answer(found: SimulatedRun, used: list[tuple[SimulatedGpu, GpuRecord]]) -> 
         return f"Ended by the time limit; until then {most}."
     if not found.exit_code:
         return f"Ran to its end: {most}."
-    if refusing := [gpu.name for gpu, record in used if record.refusals]:
-        return f"Failed for want of memory on {', '.join(refusing)}: {most}."
-    return f"Failed, not for want of memory: {most}."
+    refused = [(gpu, moment) for gpu, record in used if (moment := record.refused)]
+    if refused:
+        names = ", ".join(gpu.name for gpu, _ in refused)
+        return f"Out of memory on {names}: {_asked(*refused[0])}."
+    return f"Failed, not for lack of memory: {most}."
+
+
+def _asked(gpu: SimulatedGpu, moment: Moment) -> str:
+    """The request that was refused, and what there was."""
+    limit = format_bytes(gpu.memory.usable_bytes)
+    return (
+        f"{printable(moment.op) or 'an op'} asked for {format_bytes(moment.asked_bytes)} with "
+        f"{format_bytes(moment.in_use_bytes)} of {limit} in use"
+    )
 
 
 def _values_read(found: SimulatedRun) -> Iterator[RenderableType]:
@@ -137,14 +152,11 @@ def _refusal(
         count = format_count(record.refusals, "request")
         yield Text(f"{gpu.name} refused {count}, and TensorFlow did without", style="yellow")
         return
-    asked = (
-        f"{moment.op or 'an op'} asked for {format_bytes(moment.asked_bytes)} with "
-        f"{format_bytes(moment.in_use_bytes)} of {format_bytes(gpu.memory.usable_bytes)} in use, "
-        f"{format_seconds(moment.seconds)} after the start"
-    )
+    asked = f"{_asked(gpu, moment)}, {format_seconds(moment.seconds)} after the start"
     tries = [("advice", line) for line in _advice_for(record, gpu.memory.usable_bytes)]
-    yield Facts(f"{gpu.name} had no room", [("asked", printable(asked)), *tries])
-    yield from _holders(f"What held the memory of {gpu.name} then", moment, width)
+    yield Facts(f"{gpu.name} had no room", [("asked", asked), *tries])
+    if moment.held != record.peak.held:
+        yield from _holders(f"What held the memory of {gpu.name} then", moment, width)
 
 
 def _advice_for(record: GpuRecord, usable_bytes: int) -> list[str]:
@@ -169,7 +181,12 @@ def _advice_for(record: GpuRecord, usable_bytes: int) -> list[str]:
             "variables fill it (an Adam optimizer holds two more of each): try an optimizer "
             "without slots, a lower precision, or placer place over several GPUs"
         )
-    if not found or variables <= (1 - _MUCH) * moment.in_use_bytes:
+    if moment.asked_bytes > moment.in_use_bytes:
+        found.append(
+            "this request is larger than all that was in use: a smaller batch helps unless it is a "
+            "weight, which takes a larger GPU or placer place over several"
+        )
+    elif not found or variables <= (1 - _MUCH) * moment.in_use_bytes:
         found.append("what a step computes fills it: try a smaller batch, or recomputation")
     return found
 

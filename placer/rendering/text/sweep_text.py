@@ -113,7 +113,6 @@ def _verdict(found: Sweep) -> str:
     if not found.is_bound:
         return f"The required memory does not depend on the batch size ({caps})."
     placed = any(row.status for row in found.rows)
-    fails = "was not found to fit" if placed else "does not fit"
     how = f" with{'out' * (found.spill == NEVER)} offloading" if placed else ""
     if low is None:
         more = ""
@@ -124,6 +123,7 @@ def _verdict(found: Sweep) -> str:
         return f"{none} {fits}{how}, not even {high:,} ({caps}).{more}"
     if high is None:
         return f"All fit{how}; the largest tried is {low:,} ({caps})."
+    fails = f"no placement was found for {high:,}" if placed else f"{high:,} does not fit"
     if high == low + 1:
-        return f"The largest batch that fits{how} is {low:,}; {high:,} {fails} ({caps})."
-    return f"A batch of {low:,} fits{how}, {high:,} {fails}; none between them was tried ({caps})."
+        return f"The largest batch that fits{how} is {low:,}; {fails} ({caps})."
+    return f"A batch of {low:,} fits{how}, {fails}; none between them was tried ({caps})."

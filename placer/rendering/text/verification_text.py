@@ -84,7 +84,7 @@ def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
         ("variables", _variable_line(found, summary)),
         ("outputs", _output_line(found, summary)),
         ("checked on", _judges(found)),
-        ("result", _result(found)),
+        *([("result", _result(found))] if found.mismatches else []),
     ]
 
 
@@ -116,8 +116,9 @@ def _transfer_line(found: Verification, summary: Counts) -> str:
         return f"{summary['actual_transfers']:,} made (no plan to compare with)"
     extra = summary["actual_transfers"] - summary["matched_transfers"]
     line = f"{summary['matched_transfers']:,} of {summary['transfers']:,} predicted were made"
-    line = line if summary["transfers"] else "none predicted"
-    line = f"{line}, {extra:,} others" if extra else f"{line}, no others"
+    line = line if summary["transfers"] else "none, as predicted"
+    if extra or summary["transfers"]:
+        line += f", {extra:,} others" if extra else ", no others"
     differing = dict(summary["differing_transfers"])
     left = differing.pop("returned", 0)
     codes = [f"{count:,} {_words(code)}" for code, count in differing.items()]
@@ -137,7 +138,7 @@ def _answer(found: Verification) -> str:
     outputs = "outputs equal" if found.outputs else "no outputs to compare"
     outputs = "outputs not compared" if found.simulated else outputs
     if not _asks(found):
-        return f"Ran, but the model asks for no devices: give a PLAN to check them; {outputs}."
+        return f"Ran, but the model has no devices to check: give a PLAN; {outputs}."
     return (
         f"Ran as {wish}: {counts['matched_ops']:,} of {format_count(counts['ops'], 'op')} on their "
         f"devices{', the others explained' if counts['off_device'] else ''}, {outputs}{steps}."
@@ -159,10 +160,9 @@ def _output_line(found: Verification, summary: Counts) -> str:
         return "none"
     count = format_count(len(found.outputs), "output")
     verb = "equal" if summary["outputs_equal"] else "NOT equal"
-    return (
-        f"{count} {verb} to the unplaced program's (largest difference "
-        f"{summary['max_absolute_difference']:.3g})"
-    )
+    most = summary["max_absolute_difference"]
+    differing = f" (largest difference {most:.3g})" if most else ""
+    return f"{count} {verb} to the unplaced program's{differing}"
 
 
 def _judges(found: Verification) -> str:
@@ -178,10 +178,6 @@ _JUDGES = {"gpu": "GPUs", "cpu": "CPU devices", "simulated": "simulated GPUs"}
 
 def _result(found: Verification) -> Text:
     count = len(found.mismatches)
-    if not count:
-        words = "as planned" if found.planned else "as the devices in the model ask"
-        words = words if _asks(found) else "no devices to compare"
-        return Text(f"{words}: no unexplained difference", style="green")
     shown = "\n".join(found.mismatches[:ROWS])
     more = f"\nand {count - ROWS:,} more" if count > ROWS else ""
     heading = format_count(count, "unexplained difference")

@@ -105,12 +105,10 @@ def _result(outcome: Outcome, problem: SearchProblem) -> Solution:
     warnings: Warnings = ()
     if outcome.ending is not Ending.ANSWERED:
         code = "solver_stopped" if outcome.ending is Ending.LATE else CRASHED
-        kept = (
-            "it had found nothing by then, and more time (--time-limit) may find more"
-            if outcome.answer is None
-            else "the best found by then is kept, and more time (--time-limit) may find better"
-        )
-        warnings = ((code, f"a search was given up: {outcome.reason}; {kept}"),)
+        kept = "without a result" if outcome.answer is None else "and its best result is kept"
+        why = "ran out of time" if code == "solver_stopped" else f"failed ({outcome.reason})"
+        more = "a longer --time-limit may find a better placement"
+        warnings = ((code, f"one of the searches {why} {kept}; {more}"),)
     if outcome.answer is None:
         return Solution(status=Status.UNKNOWN, warnings=warnings, is_cut=bool(warnings))
     try:

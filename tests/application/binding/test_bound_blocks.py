@@ -144,13 +144,11 @@ def test_weights_of_classes_need_a_plan_with_weights(ordered):
     plain, model = classifier(), classifier()
     with (
         ordered.bind(model),
-        pytest.raises(
-            UsageError, match=r"float32\[None, 12\], .*data=\(x, y\).*\(x, y, weights\) in place of"
-        ),
+        pytest.raises(UsageError, match=r"float32\[None, 12\], .*data=\(x, y, weights\)"),
     ):
         model.fit(X, CLASSES, class_weight={0: 2.0}, **FIT)
     model.compile("sgd", "mse")  # batches are not all that may be to blame
-    with ordered.bind(model), pytest.raises(UsageError, match="if the model was compiled again"):
+    with ordered.bind(model), pytest.raises(UsageError, match="as it is compiled now"):
         model.fit(X, CLASSES, **FIT)
     expected = plain.fit(X, CLASSES, class_weight={0: 2.0}, **FIT).history
     model = classifier()

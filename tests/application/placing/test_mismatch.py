@@ -35,25 +35,23 @@ def test_the_telling_difference_comes_first(plan):
     """No training step, more inputs, another op: what a person would look for."""
     model = build()
     inference = describe_mismatch(load_program(model), plan)
-    assert inference.startswith(
-        "this model is not a training step (it updates no variable), the plan's is one"
+    assert inference == (
+        "the plan is for training, this one is not; use it with: with plan.bind(model): "
+        "model.fit(...)"
     )
     step = placer.training_step(model, (X, Y))
     back = placer.place(model, "GPU:8MiB", batch_size=16)
     assert describe_mismatch(load_program(step), back).startswith(
-        "this model is a training step, the"
+        "the plan is not for training, this one is; make a plan of this one"
     )
     weighted = placer.training_step(build(), (X, Y, numpy.ones(32)))
     found = describe_mismatch(load_program(weighted), plan)
-    assert found.startswith(
-        "this model has 3 inputs (data, data_1, data_2), the plan's has 2 inputs"
-    )
+    assert found.startswith("this one has 3 inputs (data, data_1, data_2), the plan's has 2 inputs")
     other = describe_mismatch(
         load_program(placer.training_step(build("sgd", "tanh"), (X, Y))), plan
     )
     assert "ops, such as sequential_1/a_1/Tanh (Tanh)" in other
-    assert "; this model lacks " in other
-    assert "ops, such as sequential_1/a_1/Relu" in other
+    assert "Relu" not in other  # one difference is enough
     renamed = replace(load_program(placer.training_step(build(), (X, Y))), fingerprint="other")
     assert "ops have the planned names, and differ in what they read" in describe_mismatch(
         renamed, plan
@@ -62,7 +60,7 @@ def test_the_telling_difference_comes_first(plan):
 
 def test_apply_says_it_without_fingerprints(plan):
     with pytest.raises(
-        UsageError, match="made for another program: this model is not a training step"
+        UsageError, match="made for another program: the plan is for training, this one is not"
     ) as e:
         placer.apply(build(), plan)
     assert plan.model["fingerprint"] not in str(e.value)

@@ -13,7 +13,7 @@ X, Y = np.zeros((4, 16), np.float32), np.zeros((4, 1), np.float32)
 REFUSED = {
     "no targets": (X, "no targets"),
     "a tuple without targets": ((X,), "no targets"),
-    "nothing": (None, "it has nothing"),
+    "nothing": (None, "on a batch of nothing"),
     "no batches": (tf.data.Dataset.from_tensor_slices((X, Y)), r"float32\(None,\).*\.batch\(N\)"),
     "another width": ((X[:, :9], Y), "to have value 16"),
     "a number": (5, "got 5"),

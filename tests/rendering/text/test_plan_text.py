@@ -30,11 +30,11 @@ SavedModel · signature serving_default · batch 32 · 4 ops
 
 Placement
   status     OPTIMAL (proven best)
-  cost       3.00 MiB, lower bound 3.00 MiB, gap 0.0%
+  cost       3.00 MiB
   made of    3.00 MiB sent in 4 messages
   transfers  1 data 3.00 MiB, 1 feed 1.00 KiB, 1 fetch 128 B, 1 control
-  step       4.10 ms predicted; critical path 4.00 ms; busiest device 2.00 ms if
-             its work and transfers did not overlap
+  step       4.10 ms predicted; critical path 4.00 ms; work and transfers of the
+             busiest device, which overlap, 2.00 ms
   search     1.50 s, seed 0
 
 Device  Ops  Required    Limit   Used  Resident     Busy      Peak  Model
@@ -43,9 +43,9 @@ GPU:0     1  60.0 MiB  100 MiB  60.0%  40.0 MiB  2.00 ms  60.0 MiB  T4
 GPU:1     2  90.0 MiB  100 MiB  90.0%  40.0 MiB  2.00 ms  90.0 MiB  T4
 CPU:0     1  1.00 KiB  100 MiB  <0.1%       0 B      0 s  1.00 KiB  CPU
 
-Required: the memory limit that TensorFlow's allocator requires in every
-execution order, with padding and fragmentation. Peak: most bytes of tensors
-live at once. Not validated on GPUs.
+Required: a memory limit that is enough in any execution order, padding and
+fragmentation included. Peak: most bytes of tensors live at once. Not validated
+on GPUs.
 
 Transfers     Bytes  From   To     Kind   Memory
 ────────────────────────────────────────────────
@@ -63,16 +63,13 @@ SavedModel · signature serving_default · batch 32
 
 Placement
   status  INFEASIBLE (proven impossible: nothing fits these limits and pins)
+  limits  GPU:0 100 MiB
   search  1.50 s, seed 0
-
-Device  Ops  Required    Limit  Used  Resident  Busy  Peak  Model
-─────────────────────────────────────────────────────────────────
-GPU:0     -         -  100 MiB     -         -     -     -  GPU
 
 Why nothing fits
   because    GPU:0 (limit 100 MiB) must hold at least 120 MiB: pins={'a*':
              'GPU:0'} (2 ops, 70.0 MiB), the colocation group of w (2 ops, 40.0
-             MiB) and other ops that have no other device (10.0 MiB).
+             MiB) and other ops that may run nowhere else (10.0 MiB).
   would fit  max_memory='GPU:0=120MiB'
 """
 
@@ -140,23 +137,20 @@ def test_a_cost_is_told_in_parts():
     """What is sent, in how many messages, and how much longer ops take."""
     metrics = replace(small_plan().metrics, sent_bytes=260 << 10, messages=9, slower_seconds=41e-6)
     text = render_plan(small_plan(metrics=metrics), width=200)
-    assert (
-        "made of    260 KiB sent in 9 messages; ops take 41.0 µs longer than on the fastest device"
-        in text
-    )
+    assert "made of    260 KiB sent in 9 messages\n" in text
     text = render_plan(small_plan(metrics=replace(metrics, messages=1, slower_seconds=0.0)))
     assert "260 KiB sent in 1 message\n" in text
     timed = replace(small_plan().solver, objective="step-time", value=0.0041, lower_bound=0.004)
     text = render_plan(small_plan(metrics=metrics, solver=timed), width=200)
-    assert "step-time  4.10 ms as the search estimates it, lower bound 4.00 ms" in text
+    assert "objective  step 4.10 ms, by the search's own estimate\n" in text
     assert "made of" not in text
     near = replace(timed, status="FEASIBLE", relative_gap=1e-6)
     assert ", gap below 0.1%\n" in render_plan(small_plan(metrics=metrics, solver=near), width=200)
     twice = (transfer_row("x:0", "CPU:0", "GPU:0", 4 << 10, "feed"),) * 2
     text = render_plan(small_plan(metrics=metrics, transfers=twice), width=200)
     assert (
-        "256 KiB sent in 8 messages; ops take 41.0 µs longer than on the fastest device; not "
-        "counted: 1 message (4.00 KiB) that repeats a tensor into host memory" in text
+        "256 KiB sent in 8 messages; not counted: 1 message (4.00 KiB) that repeats a tensor into "
+        "host memory" in text
     )
     edges, signal = (("a", "b"),), transfer_row("^a", "GPU:0", "GPU:1", None, "control")
     linked = replace(
@@ -171,16 +165,16 @@ def test_a_cost_is_told_in_parts():
     told = "7.81 KiB sent in 2 messages, whose latency counts as 234 KiB; not counted: 1 signal"
     assert told in render_plan(plan, width=200)  # of a cost of 242 KiB
     none = replace(metrics, sent_bytes=0, messages=0)
-    assert "made of    nothing sent; ops" in render_plan(small_plan(metrics=none), width=200)
     linked = replace(small_plan().solver, link_bandwidth=12e9)
+    text = render_plan(small_plan(metrics=none, solver=linked), width=200)
+    assert "made of    nothing sent; 480 KiB for 41.0 µs of slower ops, at" in text
     text = render_plan(small_plan(metrics=metrics, solver=linked), width=200)
-    assert "longer than on the fastest device, which counts as 480 KiB\n" in text
+    assert "; 480 KiB for 41.0 µs of slower ops, at the link's rate\n" in text
     # every message and every op is rounded up to whole bytes, as in the cost: 8 + 3 x 3 + 20
     tiny = replace(metrics, sent_bytes=8, messages=3, slower_seconds=17e-9, slower_bytes=20)
     link = replace(linked, value=37, link_bandwidth=1e9, link_latency_seconds=2.1e-9)
     text = render_plan(small_plan(metrics=tiny, solver=link), width=200)
-    assert "8 B sent in 3 messages, whose latency counts as 9 B; ops take" in text
-    assert "longer than on the fastest device, which counts as 20 B\n" in text
+    assert "8 B sent in 3 messages, whose latency counts as 9 B; 20 B for 0.02 µs of" in text
 
 
 def test_all_on_the_host_is_said_beside_the_status():
@@ -312,10 +306,11 @@ def test_what_every_plan_of_its_kind_says_is_no_warning(code):
 def test_a_proof_is_not_doubted_for_the_clock():
     """Where the clock ended a part of the search, what is proven best stays so."""
     solver = replace(small_plan().solver, cut_by_time=True)
-    assert "another run may find another placement, equally good" in " ".join(
-        render_plan(small_plan(solver=solver)).split()
-    )
-    for seconds, said in ((5.2, "may find another placement"), (30.0, "time limit reached; a")):
+    assert "search     1.50 s, seed 0\n" in render_plan(small_plan(solver=solver))
+    for seconds, said in (
+        (5.2, "results may differ between runs"),
+        (30.0, "time limit reached; a"),
+    ):
         found = replace(solver, status="FEASIBLE", seconds=seconds)
         assert said in " ".join(render_plan(small_plan(solver=found)).split())
 

@@ -97,7 +97,7 @@ def test_an_overfull_device_is_shown_with_what_fills_it() -> None:
     assert conflict_sentences(conflict) == [
         "GPU:0 (limit 10 B) must hold at least 11 B: --pin a=GPU:0 (1 op, 6 B), "
         "--pin b=GPU:0 (1 op, 3 B) "
-        "and other ops that have no other device (2 B)."
+        "and other ops that may run nowhere else (2 B)."
     ]
 
 
@@ -157,14 +157,11 @@ def test_a_device_that_is_full_before_any_op_says_of_what() -> None:
     problem = problem_of(resident=[1], tensors=[], capacity=[8])
     conflict = explain_conflict(replace(problem, transient_bytes=(9,)))
     (sentence,) = conflict_sentences(conflict)
-    assert "can hold nothing more: variables and tables that no op uses take 9 B there" in sentence
+    assert "hold nothing more: loading puts 9 B of unused variables and tables there" in sentence
     assert "has no room left for" in conflict_reason(conflict)
     conflict = explain_conflict(replace(problem, resident_bytes=(7,), transient_bytes=(4,)))
     (sentence,) = conflict_sentences(conflict)
-    assert (
-        "can hold 4 B at most: the rest is taken by variables and tables that no op uses"
-        in sentence
-    )
+    assert "can hold 4 B at most: unused variables and tables take the rest" in sentence
     assert "none that it may use has more than 4 B left" in conflict_reason(conflict)
 
 
