@@ -5,9 +5,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Unpack
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.pipeline.model_report import analyse
@@ -15,9 +16,10 @@ from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.placement import predict_on_one_device
 from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
-from placer.plan.request import Keywords, read_options, takes_options
+from placer.plan.request import NEVER, Keywords, read_options, takes_options
 from placer.plan.results import Summarised
 from placer.plan.rows import PlannedDevice, device_words
+from placer.strategies.requests import PIPELINE
 
 _COUNTED = re.compile(r"_\d+(?=[/:]|$)")
 """Numbers at the end of names."""
@@ -27,6 +29,7 @@ _COMPARED = (
     "batch_size",
     "devices",
     "max_memory",
+    "reserve",
     "time_limit",
     "work_limit",
 )
@@ -128,15 +131,28 @@ def unlike_requests(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]
     one, other = (_limits(plan, str) for plan in (before, after))
     if one != other:
         words = [_limits(plan, format_bytes) for plan in (before, after)]
-        yield "limits", *((one, other) if words[0] == words[1] else words)
+        first, last = (one, other) if words[0] == words[1] else words
+        yield "limits", first or "none", last or "none"
 
 
 def _unlike_options(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
-    """Yields the other options that two plans were made with if they differ."""
-    for key in dict.fromkeys((*before.request, *after.request)):
-        one, other = (str(plan.request.get(key, "default")) for plan in (before, after))
+    """Yields the other options that two plans were asked for if they differ: what a strategy alone
+    implies was not."""
+    requests = [
+        {k: value for k, value in plan.request.items() if value != _implied(plan).get(k)}
+        for plan in (before, after)
+    ]
+    for key in dict.fromkeys(chain(*requests)):
+        one, other = (str(request.get(key, "default")) for request in requests)
         if one != other and key not in _COMPARED:
             yield key.replace("_", " "), one, other
+
+
+def _implied(plan: Plan) -> Mapping[str, str]:
+    """Returns the options that its strategy alone gives a plan."""
+    strategy = plan.request.get("strategy") or ""
+    objective = {"objective": "throughput"} if strategy.startswith(PIPELINE) else {}
+    return {"offload": NEVER, **objective} if strategy else {}
 
 
 def _asked(plan: Plan) -> tuple[str, str, str]:
@@ -146,15 +162,27 @@ def _asked(plan: Plan) -> tuple[str, str, str]:
 
 
 def _limits(plan: Plan, render: Callable[[int], str]) -> str:
-    rows = _limited(plan)
-    counts = Counter(sorted((row.model or row.type, row.usable_bytes) for row in rows))
-    return ", ".join(f"{count}x {kind} of {render(size)}" for (kind, size), count in counts.items())
+    rows = [row for row in _limited(plan) if row.memory_limit_bytes != AMPLE_BYTES]
+    counts = Counter(
+        sorted((row.model or row.type, row.memory_limit_bytes, row.usable_bytes) for row in rows)
+    )
+    return ", ".join(
+        f"{count}x {kind} of {render(limit)}"
+        + (f" less a reserve of {render(limit - usable)}" if usable < limit else "")
+        for (kind, limit, usable), count in counts.items()
+    )
 
 
 def _limited(plan: Plan) -> Sequence[PlannedDevice]:
-    """The devices whose limits somebody said, or the card has."""
+    """The devices whose limits somebody said, or the card has, but for a host as large as needed;
+    all devices where there are no others."""
     said = f"{plan.request.get('devices', '')},{plan.request.get('max_memory', '')}".upper()
-    return [row for row in plan.devices if row.type != "CPU" or "CPU" in said] or plan.devices
+    is_said = "CPU" in said or ".TOML" in said
+    return [
+        row
+        for row in plan.devices
+        if row.type != "CPU" or (is_said and row.memory_limit_bytes != AMPLE_BYTES)
+    ] or plan.devices
 
 
 @takes_options

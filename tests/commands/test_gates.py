@@ -63,7 +63,7 @@ def test_a_baseline_of_another_request_is_refused():
     }
     host = replace(plan.devices[2], usable_bytes=7)
     require_like(plan, replace(plan, devices=(*reversed(plan.devices[:2]), host)), "plan.json")
-    tighter = replace(plan.devices[0], usable_bytes=99 * MIB)
+    tighter = replace(plan.devices[0], memory_limit_bytes=99 * MIB, usable_bytes=99 * MIB)
     for other, told in (
         ({"bindings": {**plan.bindings, "batch_size": 64}}, "batch 32, here 64"),
         ({"devices": plan.devices[1:]}, "devices 2x T4, here 1x T4"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from plans_by_hand import MIB, infeasible_plan, small_plan, transfer_row
+from plans_by_hand import MIB, device_row, infeasible_plan, small_plan, transfer_row
 
+from cost_models.byte_sizes import AMPLE_BYTES
 from placer.errors import UsageError
 from placer.questions.difference import diff_models, diff_plans
 from placer.rendering.text.difference_text import difference_blocks, difference_csv
@@ -141,3 +142,47 @@ def test_a_tensor_in_both_memories_is_two_transfers():
     both = (*plan.transfers, replace(row, memory="host"), row)
     found = diff_plans(plan, replace(plan, transfers=both))
     assert found.only_after == ("y:0 CPU:0 -> GPU:1", "y:0 CPU:0 -> GPU:1 (host memory)")
+
+
+def test_a_step_that_reads_alike_is_neither_faster_nor_slower():
+    """The row below has the share."""
+    plan = small_plan()
+    metrics = replace(plan.metrics, step_seconds=plan.metrics.step_seconds * (1 - 1e-3))
+    text = diff_plans(plan, replace(plan, metrics=metrics)).summary(width=200)
+    assert text.startswith("Only figures differ.")
+    assert "-4.10 µs" in text
+
+
+def test_limits_are_those_that_were_asked_for():
+    """With the reserve beside them, of every device that has one, those of a cluster file too; a
+    host as large as needed has none."""
+    plan = small_plan(request={"devices": "2xT4"})
+    rows = [replace(row, usable_bytes=90 * MIB) for row in plan.devices[:2]]
+    kept = replace(plan, devices=(*rows, plan.devices[2]), request={**plan.request, "reserve": "x"})
+    assert diff_plans(plan, kept).asked == (
+        ("limits", "2x T4 of 100 MiB", "2x T4 of 100 MiB less a reserve of 10.0 MiB"),
+    )
+    hosts = [
+        device_row(f"/job:worker/task:{n}/device:CPU:0", type="CPU", memory_limit_bytes=5 * MIB)
+        for n in (0, 1)
+    ]
+    host = device_row("CPU:0", memory_limit_bytes=AMPLE_BYTES, usable_bytes=AMPLE_BYTES)
+    hosts = [replace(row, usable_bytes=5 * MIB) for row in hosts]
+    cluster = replace(plan, devices=(*plan.devices[:2], *hosts, host))
+    cluster = replace(cluster, request={"devices": "cluster.toml"})
+    alone = replace(cluster, devices=(*hosts, host))
+    limits = "2x CPU of 5.00 MiB"
+    assert diff_plans(cluster, alone).asked == (
+        ("devices", "2x T4", "2x CPU"),
+        ("limits", f"{limits}, 2x T4 of 100 MiB", limits),
+    )
+
+
+def test_options_that_a_strategy_implies_were_not_asked_for():
+    """A pipeline keeps stages busy alike, and no strategy offloads unless it is told to."""
+    plan, base = small_plan(), small_plan().request
+    implied = {"strategy": "pipeline:2", "offload": "never", "objective": "throughput"}
+    found = diff_plans(plan, replace(plan, request={**base, **implied}))
+    assert found.asked == (("strategy", "none", "pipeline:2"),)
+    found = diff_plans(plan, replace(plan, request={**base, "offload": "never"}))
+    assert found.asked == (("offload", "default", "never"),)

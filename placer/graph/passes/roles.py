@@ -61,7 +61,9 @@ class Roles:
         return "weights" if op in self.variables else "constant"
 
     def of_buffer(self, op: str, kind: str) -> str:
-        """The kind of a buffer that ``op`` wrote in the step."""
+        """The kind of a buffer that ``op`` wrote in the step; the value that an update replaced,
+        while it is still read, is one like any other."""
+        kind = "activation" if kind == "weights" else kind
         return "gradient" if kind == "activation" and op in self.gradients else kind
 
 

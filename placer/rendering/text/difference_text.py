@@ -90,8 +90,9 @@ def _answer(found: Difference) -> str:
     for side in ("before", "after"):
         if any(getattr(change, side) for change in over):
             told.append(f"the plan {side} does not fit")
-    if step and step.difference:
-        words = f"{format_seconds(step.before)} -> {format_seconds(step.after)}"
+    times = [] if step is None else [known(t, format_seconds) for t in (step.before, step.after)]
+    if step and step.difference and len(set(times)) > 1:
+        words = " -> ".join(times)
         on = f" on one {REFERENCE_DEVICE[2:]}" if found.kind == "models" else ""
         told.append(f"a step{on} is {'slower' if step.difference > 0 else 'faster'} ({words})")
     if (sent := changes.get("sent_bytes")) and sent.difference:

@@ -86,3 +86,10 @@ def test_the_peak_says_what_is_alive_by_kind_and_until_when():
     until = {buffer.op: buffer.until for buffer in timeline.live_at_peak}
     assert (until["h"], until["dw"], until["w"]) == ("mean", "step", "")
     assert timeline.peak_by_scope() == {"": timeline.peak_bytes}
+
+
+def test_a_value_that_an_update_replaced_is_a_tensor_of_the_step():
+    """It is read to its end, and weights are not counted twice."""
+    roles = find_roles(_training_step())
+    assert roles.of_buffer("w", "weights") == "activation"
+    assert roles.of_state("w") == "weights"
