@@ -31,12 +31,6 @@ LEAST_SAMPLES = 12
 """An op type with fewer gets the efficiency of its family."""
 
 _PEAK_QUANTILE = 0.98
-_LEAST_WORK = 1_000_000
-"""Peaks are read off ops with at least so many flops or bytes."""
-
-_LEAST_SHOWN = 1 << 14
-"""A kind of op shows rates if one of its ops has so many flops or bytes: the time of smaller ones
-is that of their launch, and says nothing of large ones."""
 
 _STARTS = (0.05, 0.2, 0.5, 0.8)
 _FINEST_STEP = 1.01
@@ -158,7 +152,8 @@ def _mean_seconds(samples: Sequence[Sample]) -> float:
 
 def _peak(pairs: Iterable[tuple[int, float]]) -> float:
     """The rate (work per second) that only the fastest large ops exceed; 0 if there are none."""
-    rates = sorted(work / seconds for work, seconds in pairs if work >= _LEAST_WORK)
+    # less says nothing of peaks
+    rates = sorted(work / seconds for work, seconds in pairs if work >= 1_000_000)
     return _rounded(rates[int(_PEAK_QUANTILE * (len(rates) - 1))]) if rates else 0.0
 
 
@@ -192,7 +187,8 @@ def _fit_kind(
 
 
 def _shows_rates(samples: Sequence[Sample]) -> bool:
-    return max(max(s.cost.flops, s.cost.bytes_accessed) for s in samples) >= _LEAST_SHOWN
+    # the time of smaller ops is that of their launch, and says nothing of large ones
+    return max(max(s.cost.flops, s.cost.bytes_accessed) for s in samples) >= (1 << 14)
 
 
 def _fraction(inverse: float) -> float:

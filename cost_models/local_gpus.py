@@ -10,9 +10,6 @@ from cost_models.byte_sizes import MEBIBYTE
 from cost_models.card_memory import card_memory
 from cost_models.devices import DevicePreset, accelerator_count, presets
 
-_SAME_MEMORY = 0.03
-"""Share by which what drivers report of a card's memory may differ."""
-
 
 def local_items() -> list[str]:
     """Returns an item of a list of devices for each GPU that CUDA shows this process: its preset,
@@ -53,7 +50,8 @@ def _preset_of(gpu: "GpuMemory") -> DevicePreset | None:
         for preset in presets().values()
         if preset.card is not None
         and _folded(_without_size(preset.model)) in name
-        and abs(preset.card.total_bytes - gpu.total_bytes) <= _SAME_MEMORY * gpu.total_bytes
+        # drivers differ
+        and abs(preset.card.total_bytes - gpu.total_bytes) <= 0.03 * gpu.total_bytes
     ]
     return max(found, key=lambda preset: len(_without_size(preset.model)), default=None)
 

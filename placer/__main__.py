@@ -34,10 +34,6 @@ SIGNALLED = 128
 
 TERMINATED = SIGNALLED + signal.SIGTERM
 
-COLLECTION_THRESHOLD = 100_000
-"""New objects between two looks for garbage, in place of 700: the graph of a model is millions of
-objects that stay, and looking through them takes a fifth of the time of a report."""
-
 
 @command_line()
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             set_color,
         )
 
-        gc.set_threshold(COLLECTION_THRESHOLD)
+        # objects between two looks for garbage, in place of 700: the graph of a model is millions
+        # of objects that stay, and looking through them takes a fifth of the time of a report
+        gc.set_threshold(100_000)
         atexit.register(gc.freeze)  # the end of the process looks for no garbage
         _open_streams()
         print_everything()

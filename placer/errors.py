@@ -73,17 +73,13 @@ def near_names(name: str, known: Iterable[str], cutoff: float = 0.6, most: int =
         return ""
     near = [each for each in spellings if each.casefold().startswith(wanted)]
     near = near or [each for each in spellings if each.casefold().endswith(wanted)]
-    if not near and len(spellings) <= _MOST_COMPARED:
+    if not near and len(spellings) <= 20_000:  # of more it would take long
         folded = {each.casefold(): each for each in spellings}
         last = f"/{wanted.rpartition('/')[2]}"
         ends = [key for key in folded if "/" in wanted and key.endswith(last)]
         near = get_close_matches(wanted, ends or folded, n=most, cutoff=0.0 if ends else cutoff)
         near = [folded[key] for key in near]
     return f"; did you mean {' or '.join(near[:3])}?" if near else ""
-
-
-_MOST_COMPARED = 20_000
-"""Names at most that are compared letter by letter, which takes long for many."""
 
 
 def unknown_option(name: str, known: Collection[str]) -> ArgumentError:

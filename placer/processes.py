@@ -53,8 +53,6 @@ serve(int(channel), int(parent), ahead)
 """The packages of the caller, without their folder in the path."""
 
 _BUFFER_BYTES = 2**20
-_LOOK_SECONDS = 0.2
-"""An interrupt that came just before a wait is noticed after it."""
 
 _ANSWER = "answer"
 _LAST = (_ANSWER, "error")
@@ -242,7 +240,8 @@ class _Answers(io.RawIOBase):
             if left <= 0 and not self.late:
                 self.late = True
                 self._child.end_group()
-            if self._waiting.poll(max(0.0, min(left, _LOOK_SECONDS)) * 1000):
+            # an interrupt that came just before a wait is noticed after it
+            if self._waiting.poll(max(0.0, min(left, 0.2)) * 1000):
                 with suppress(ConnectionResetError):  # it died before it had read everything
                     return self._channel.recv_into(buffer)
                 return 0

@@ -28,15 +28,6 @@ _WORKING_SET_BYTES = 30 << 20
 _SMALLEST_THREAD_WORK_BYTES = 256 << 10
 """Below this much work per thread (an L2 cache) the input gradient unfolds many images at once."""
 
-_CLOSE = 2
-"""So many times as many flops may still be as fast."""
-
-_MOST_WORKSPACE_BYTES = 4 << 30
-"""``TF_CUDNN_WORKSPACE_LIMIT_IN_MB``, unless it is set."""
-
-_LINE_BYTES = 64
-"""A cache line."""
-
 _VECTOR_BYTES = 32
 """Bytes that TensorFlow's kernels for CPUs compute at once (AVX)."""
 
@@ -155,7 +146,7 @@ def input_gradient_work(info: OpInfo) -> Work:
         workspace_bytes=_workspace_bytes(convolution, info),
         tuned_bytes=_tuned_bytes(convolution, info),
         packed_bytes=2 * convolution.unfolded_bytes
-        + products * _LINE_BYTES // size * counted_bytes(info.inputs[1]),
+        + products * 64 // size * counted_bytes(info.inputs[1]),  # cache lines
     )
 
 
@@ -203,9 +194,10 @@ def _workspace_bytes(convolution: Convolution, info: OpInfo) -> int:
     found = [convolution.fourier(info.op)]
     if convolution.filter_shape[0] == WINOGRAD_WINDOW:
         found.append(convolution.winograd(info.op))
-    most_flops = _CLOSE * min(flops for flops, _ in found)
+    most_flops = 2 * min(flops for flops, _ in found)  # so many may still be as fast
     sizes = [size for flops, size in found if flops <= most_flops]
-    return max((size for size in sizes if size <= _MOST_WORKSPACE_BYTES), default=0)
+    # ``TF_CUDNN_WORKSPACE_LIMIT_IN_MB``, unless it is set
+    return max((size for size in sizes if size <= (4 << 30)), default=0)
 
 
 def _element_bytes(info: OpInfo) -> int:

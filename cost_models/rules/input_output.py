@@ -8,9 +8,6 @@ from cost_models.op_info import OpInfo
 from cost_models.registry import Work, cost_rule
 from cost_models.tensor_size import counted_bytes, element_count
 
-_HISTOGRAM_FLOPS = 10
-"""About a binary search among the 774 buckets of ``core/lib/histogram``."""
-
 
 @cost_rule("""
     IteratorGetNext IteratorGetNextSync MultiDeviceIteratorGetNextFromShard DatasetToSingleElement
@@ -28,7 +25,8 @@ def histogram_work(info: OpInfo) -> Work:
     """Every value is put into its bucket."""
     values = info.inputs[-1]
     return Work(
-        flops=_HISTOGRAM_FLOPS * element_count(values),
+        # a binary search among 774 buckets (``core/lib/histogram``)
+        flops=10 * element_count(values),
         bytes_accessed=counted_bytes(values),
         inaccurate=True,
     )

@@ -20,9 +20,6 @@ _GRADIENT_FLOPS = 11
 _GLOBAL_FLOPS = 3
 """Subtract, multiply and add."""
 
-_RESERVED = 5
-"""The output of the V3 op whose shape is never inferred: a scalar on the CPU."""
-
 
 @cost_rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 _FusedBatchNormEx")
 def batch_norm_work(info: OpInfo) -> Work:
@@ -39,7 +36,8 @@ def batch_norm_work(info: OpInfo) -> Work:
         output_bytes={
             index: element_bytes(tensor.dtype) or 0
             for index, tensor in enumerate(info.outputs)
-            if index == _RESERVED
+            # the output of the V3 op whose shape is never inferred: a scalar on the CPU
+            if index == 5
         },
     )
 

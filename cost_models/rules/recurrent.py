@@ -7,9 +7,6 @@ from cost_models.tensor_size import counted_shape, element_count
 _LSTM_GATE_FLOPS = 25
 """Per unit: four biases, three sigmoids (3 each), two tanh, and the cell of about ten."""
 
-_GRU_GATE_FLOPS = 17
-"""Per unit: three biases, two sigmoids, a tanh, and the interpolation."""
-
 _GRADIENT_FACTOR = 2
 """A product's gradient is two products of the same size."""
 
@@ -44,7 +41,8 @@ def gru_cell_work(info: OpInfo) -> Work:
     """From x [batch, in], h [batch, units], w_ru [in + units, 2 units], w_c [in + units, units]."""
     batch, units = (*counted_shape(info.inputs[1].shape), 1, 1)[:2]
     weights = element_count(info.inputs[2]) + element_count(info.inputs[3])
-    flops = batch * (FMA_FLOPS * weights + _GRU_GATE_FLOPS * units)
+    # per unit: three biases, two sigmoids, a tanh, and the interpolation
+    flops = batch * (FMA_FLOPS * weights + 17 * units)
     return Work(flops=_factor(info) * flops)
 
 

@@ -11,10 +11,6 @@ from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.registry import Work, cost_rule
 from cost_models.tensor_size import counted_bytes, element_count, is_known
 
-_REDUCED_IN_PLACE = 3
-"""Up to so many alternating groups of kept and reduced dimensions are reduced without a copy."""
-
-
 _PER_INPUT: Mapping[str, int] = {"Mean": 1, "EuclideanNorm": 2}
 """Flops per input element, where they are not one less per output element than its inputs."""
 
@@ -98,4 +94,5 @@ def _transposed_bytes(tensor: TensorProperties, reduced: Collection[int]) -> int
         return 0
     kinds = [index in reduced for index, size in enumerate(tensor.shape) if size != 1]
     groups = sum(1 for _ in groupby(kinds))
-    return counted_bytes(tensor) if groups > _REDUCED_IN_PLACE else 0
+    # up to three alternating groups of kept and reduced dimensions are reduced without a copy
+    return counted_bytes(tensor) if groups > 3 else 0

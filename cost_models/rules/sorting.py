@@ -6,9 +6,6 @@ from cost_models.op_info import OpInfo
 from cost_models.registry import Work, cost_rule
 from cost_models.tensor_size import counted_shape, element_count
 
-_OVERLAP_FLOPS = 15
-"""Four minima or maxima, six subtractions, three products, a sum and a division per pair."""
-
 
 @cost_rule("TopK TopKV2 ApproxTopK TopKUnique TopKWithUnique")
 def top_work(info: OpInfo) -> Work:
@@ -47,7 +44,8 @@ def suppression_work(info: OpInfo) -> Work:
         times = images * classes
     limit = info.inputs[2].value if len(info.inputs) > 2 else None
     selected = min(boxes, int(limit[0])) if limit else boxes
-    return Work(flops=times * boxes * (_levels(boxes) + _OVERLAP_FLOPS * selected))
+    # per pair: four minima or maxima, six subtractions, three products, a sum and a division
+    return Work(flops=times * boxes * (_levels(boxes) + 15 * selected))
 
 
 def _levels(count: int) -> int:

@@ -8,12 +8,6 @@ from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.registry import Work, cost_rule
 from cost_models.tensor_size import counted_bytes, element_count
 
-_STRING_BYTES = 24 + 16
-"""``sizeof(tstring)`` and a guessed content."""
-
-_FLOPS_PER_STRING = 16
-"""About one operation per byte of the guessed content."""
-
 
 @cost_rule("""
     StringSplit StringSplitV2 StringNGrams StringToHashBucket StringToHashBucketFast
@@ -29,7 +23,7 @@ def string_work(info: OpInfo) -> Work:
     tensors = (*info.inputs, *info.outputs)
     strings = sum(element_count(tensor) for tensor in tensors if tensor.dtype == "string")
     return Work(
-        flops=_FLOPS_PER_STRING * strings,
+        flops=16 * strings,  # about one per byte of the guessed content
         bytes_accessed=sum(map(_bytes, tensors)),
         inaccurate=True,
     )
@@ -37,5 +31,5 @@ def string_work(info: OpInfo) -> Work:
 
 def _bytes(tensor: TensorProperties) -> int:
     if tensor.dtype == "string":
-        return _STRING_BYTES * element_count(tensor)
+        return (24 + 16) * element_count(tensor)  # ``sizeof(tstring)`` and a guessed content
     return counted_bytes(tensor)

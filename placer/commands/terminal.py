@@ -25,10 +25,6 @@ PIPE_WIDTH = 120
 """Columns where the output is no terminal: a file or a CI log has no edge to wrap at."""
 
 
-MESSAGE_WIDTH = 40
-"""Columns for what a command does: a long path leaves room for the stage and the time."""
-
-
 _ASCII = {
     "\N{HORIZONTAL ELLIPSIS}": "...",
     "\N{MIDDLE DOT}": "-",
@@ -240,7 +236,7 @@ def _shown_progress(message: str) -> Iterator[None]:
 
     columns = (SpinnerColumn(), TextColumn("{task.fields[stage]}"), TimeElapsedColumn())
     console, logger = Console(stderr=True), logging.getLogger("placer")
-    stage = Stage(shorten(message, MESSAGE_WIDTH))
+    stage = Stage(shorten(message, 40))  # leaves room for the stage and the time
     try:
         with Progress(*columns, console=console, transient=True) as shown:
             shown.add_task("", total=None, stage=stage)

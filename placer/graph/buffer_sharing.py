@@ -14,9 +14,6 @@ from cost_models.op_info import OpInfo, ask_once
 from cost_models.tensor_size import is_known, tensor_bytes
 from placer.graph.op_graph import OpGraph
 
-_ALIGNMENT_BYTES = 64
-"""``EIGEN_MAX_ALIGN_BYTES``: a slice shares its buffer only if it starts at a multiple of it."""
-
 _SHARING = (
     "Identity GuaranteeConst Reshape Squeeze ExpandDims StopGradient PreventGradient "
     "CheckNumerics CheckNumericsV2 EnsureShape Bitcast PlaceholderWithDefault Print "
@@ -161,7 +158,7 @@ def _rows(info: OpInfo, source: int, output: int) -> int | None:
         return None
     size = tensor_bytes(info.inputs[source])
     whole_rows = part[1:] == rows[1:] or part == rows[1:]
-    aligned = size is not None and size // rows[0] % _ALIGNMENT_BYTES == 0
+    aligned = size is not None and size // rows[0] % 64 == 0  # ``EIGEN_MAX_ALIGN_BYTES``
     return source if whole_rows and aligned else None
 
 

@@ -31,12 +31,6 @@ _LOG = logging.getLogger(__name__)
 _LEAST_SECONDS = 1.0
 """Seconds that each search, and what makes a step fit, have at least."""
 
-_NEXT_SHARE = 0.7
-"""The share of the time that is left for the next placement to be made to fit."""
-
-_LEAST_SHARE = 0.25
-"""Share of the time limit: with less left, no other placement is made to fit."""
-
 _RELIEFS = (1.25, 1.6, 2.2, 3.2)
 """Factors by which the memory of several accelerators is raised for the search, in this order."""
 
@@ -72,9 +66,9 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
             placed.append(found)
         for number, found in enumerate(sorted(placed, key=_expected_seconds)):
             left = deadline - clock.monotonic()
-            if number and left < _LEAST_SHARE * workload.wanted.time_limit:
+            if number and left < 0.25 * workload.wanted.time_limit:  # too little for another one
                 break
-            share = 1.0 if len(placed) == 1 else _NEXT_SHARE
+            share = 1.0 if len(placed) == 1 else 0.7  # the rest is for others
             fitted = _fit(found.formulation, found.solution, max(share * left, _LEAST_SECONDS))
             if best is None or fitted.step.rank < best.step.rank:
                 best = fitted

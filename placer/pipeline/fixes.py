@@ -38,9 +38,6 @@ from placer.solving.process import clock
 
 _LOG = logging.getLogger(__name__)
 
-CHANGES_SECONDS = 10.0
-"""At most, for what would fit where nothing does, if the time limit leaves so much."""
-
 LEAST_STEP = 1.02
 """Caps and the best of them that is known not to do are this close when the search ends."""
 
@@ -48,9 +45,6 @@ _MOST_TRIAL_SECONDS = 6.0
 _LEAST_TRIAL_SECONDS = 3.0
 _FIT_SHARE = 0.5
 """Share of the time that is left: rewriting a step takes several predictions."""
-
-_TRIALS = 8
-"""Trials that the time is divided among, if each finds a placement and improves it to the end."""
 
 _AMPLE = 1024.0
 """Times the least caps that could be enough: what is required where nothing is scarce."""
@@ -78,7 +72,7 @@ def with_fixes(plan: Plan, workload: Workload, devices: Devices, deadline: float
     if plan.conflict is None or not plan.proof:
         return plan
     _LOG.info("searching what would fit")
-    until = min(deadline, clock.monotonic() + CHANGES_SECONDS)
+    until = min(deadline, clock.monotonic() + 10.0)  # at most
     smaller = list(_without_unused(workload, plan.conflict, until))
     attempt = placements_of(workload)
     trains = bool(find_roles(workload.graph).gradients)
@@ -166,7 +160,7 @@ class _Trials:
         self.devices = devices
         self.wanted = wanted
         self.deadline = deadline
-        share = (deadline - clock.monotonic()) / _TRIALS
+        share = (deadline - clock.monotonic()) / 8  # of so many trials, each to the end
         self.trial_seconds = min(_MOST_TRIAL_SECONDS, max(_LEAST_TRIAL_SECONDS, share))
         self.cluster = parse_cluster(devices, wanted.max_memory, wanted.reserve)
 

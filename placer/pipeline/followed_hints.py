@@ -14,10 +14,6 @@ from placer.prediction.scoring import cost
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.solution import Solution
 
-_MOST_TRIED = 100
-_MOST_OPS_SCORED = 500_000
-"""Ops of all placements that are tried together: a score looks at each."""
-
 
 def hints_apart(graph: OpGraph, placement: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """The pairs of ops that a hint ties and ``placement`` parts."""
@@ -33,7 +29,8 @@ def follow_hints(formulation: Formulation, solution: Solution, peaks: StepPeaks)
     if best is None or not graph.colocation_hints or problem.objective != "transfer":
         return solution
     parted = hints_apart(graph, problem.placement(best))
-    value, left = cost(problem, best), min(_MOST_TRIED, _MOST_OPS_SCORED // len(best))
+    # a score looks at every op
+    value, left = cost(problem, best), min(100, 500_000 // len(best))
     for pair in parted:
         if left <= 0:
             break

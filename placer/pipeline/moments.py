@@ -14,14 +14,6 @@ from placer.prediction.orders.execution_orders import (
 )
 from placer.prediction.step.routes import is_cpu
 
-STRETCH_COUNT = 16
-"""The fullest moment of each stretch of the step becomes a row of every device's cap."""
-
-WIDE_SHARE = 0.4
-
-WIDEST_COUNT = 48
-"""So do the moments of this many ops, if they take that share of the smallest cap alone."""
-
 
 def find_moments(
     graph: OpGraph,
@@ -74,12 +66,13 @@ def _tuned_first(graph: OpGraph, costs: Mapping[str, OpCost], order: Sequence[st
 def _fullest(in_use: Mapping[str, int]) -> list[str]:
     """The op at which memory is fullest, for each stretch of the step."""
     order = [*in_use]
-    size = max(1, -(-len(order) // STRETCH_COUNT))
+    # the fullest moment of each stretch becomes a row of every device's cap
+    size = max(1, -(-len(order) // 16))
     stretches = [order[start : start + size] for start in range(0, len(order), size)]
     return [max(stretch, key=in_use.__getitem__) for stretch in stretches]
 
 
 def _widest_ops(widths: Mapping[str, int], smallest: int) -> list[str]:
     """The ops whose inputs, outputs and workspace take a good part of the smallest device."""
-    wide = [name for name, size in widths.items() if size > WIDE_SHARE * smallest]
-    return sorted(wide, key=lambda name: -widths[name])[:WIDEST_COUNT]
+    wide = [name for name, size in widths.items() if size > 0.4 * smallest]
+    return sorted(wide, key=lambda name: -widths[name])[:48]

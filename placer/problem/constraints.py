@@ -23,9 +23,6 @@ from placer.problem.pins import Pin, dtypes_of, pinned_devices
 
 _PREFERRED = "TensorFlow prefers the CPU kernel, whose elements are in host memory"
 
-_TIED = 4
-"""Fewer resources in the bodies of a loop or a branch are nothing to warn of."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintOptions:
@@ -177,7 +174,8 @@ def _without_cpu_kernel(graph: OpGraph) -> set[str]:
 def _tied_by_control_flow(graph: OpGraph) -> Iterator[Warning_]:
     """A warning if loops or branches tie variables to one device; it names the way out."""
     handles = {name: len({*names}) for name, names in _handles_of_bodies(graph).items()}
-    tied = sorted((name for name in handles if handles[name] >= _TIED), key=lambda n: -handles[n])
+    # fewer are nothing to warn of
+    tied = sorted((name for name in handles if handles[name] >= 4), key=lambda n: -handles[n])
     if tied:
         first = graph.ops[tied[0]]
         message = (

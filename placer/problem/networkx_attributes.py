@@ -25,15 +25,12 @@ Document = dict[str, Any]
 
 _KNOWN_BESIDE = ("device", "position")
 
-_NEARLY = 0.8
-"""Similarity (difflib) from which on a name counts as a misspelling of another."""
-
 
 def check_spelling(where: str, found: Attributes, read: Sequence[str]) -> None:
     """Raises :class:`UsageError` for an attribute that is nearly the name of one that is read."""
     for name in found:
         if name not in (*read, *_KNOWN_BESIDE):
-            near = get_close_matches(str(name), read, n=1, cutoff=_NEARLY)
+            near = get_close_matches(str(name), read, n=1, cutoff=0.8)
             if near:
                 raise UsageError(f"the {where} has {name!r}; did you mean {near[0]!r}?")
 

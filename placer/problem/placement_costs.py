@@ -22,9 +22,6 @@ from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.problem.constraints import Constraints
 
-_ROUNDING = 1e-6
-"""The share of a byte by which products of floating-point numbers may be too large."""
-
 
 def cost_link(cluster: Cluster) -> Link:
     """The link whose bandwidth and latency bytes are counted by."""
@@ -106,4 +103,4 @@ def working_seconds(cost: OpCost, device: DeviceProperties) -> float:
 
 def _whole_bytes(size: float) -> int:
     """Rounded up."""
-    return max(0, math.ceil(size - _ROUNDING))
+    return max(0, math.ceil(size - 1e-6))  # of products of floats

@@ -52,9 +52,6 @@ SEARCH_SECONDS = 5.0
 _MANY_OPS, _LEAST_GAIN = 5_000, 1.25
 """A way of so many ops, which takes a minute to build, is tried where it may be so much faster."""
 
-_MOST_CHARACTERS = 200
-"""Characters of another library's message that a row has room for."""
-
 
 @takes_options
 @collection_paused()
@@ -283,4 +280,4 @@ class Choice:
 def _first_line(error: Exception) -> str:
     """Returns what another library raised, as one short line."""
     line = " ".join(str(error).split())
-    return f"{type(error).__name__}: {line[:_MOST_CHARACTERS]}"
+    return f"{type(error).__name__}: {line[:200]}"

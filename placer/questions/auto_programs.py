@@ -33,9 +33,6 @@ from placer.strategies.requests import (
     with_all_threads,
 )
 
-FIT_SEARCHES = 3
-"""Making a step fit, which takes several predictions, has the time of so many searches."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
@@ -172,7 +169,7 @@ class AutoProgram:
 
         Raises :class:`NoSolutionError` if it does not.
         """
-        seconds = FIT_SEARCHES * self.wanted.time_limit
+        seconds = 3 * self.wanted.time_limit  # it takes several predictions
         wanted = replace(self.wanted, fit="auto", time_limit=seconds)
         workload = replace(self.whole(), cluster=cluster, wanted=wanted)
         fitted = fit_workload(workload)

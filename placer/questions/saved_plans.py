@@ -20,8 +20,6 @@ from placer.plan.request import Options, requested_options, require_options
 from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import Metrics
 
-_TOLERANCE = 1e-9
-
 
 def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
     """The workload that ``plan`` was made for, as its request says.
@@ -118,7 +116,7 @@ def _differences(plan: Plan, metrics: Metrics) -> list[PlanWarning]:
         for device in plan.devices
         if device.peak_memory_bytes != metrics.peaks[device.name].high_bytes
     ]
-    if abs(now - was) <= _TOLERANCE * was and not peaks:
+    if abs(now - was) <= 1e-9 * was and not peaks:
         return []
     message = (
         f"predicted again, the step takes {format_seconds(now)}, in the plan {format_seconds(was)}"

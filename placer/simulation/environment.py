@@ -21,9 +21,6 @@ RECORDS = "PLACER_SIMULATION_RECORDS"
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 """Environment variable of TensorFlow: memory of cards is taken as it is needed."""
 
-_REGION_BYTES_PER_HOST_BYTE = 32
-"""``RegionManager`` of ``xla/tsl/framework/bfc_allocator.h``: a handle per 256 bytes."""
-
 _XLA_FLAGS = {"xla_gpu_enable_command_buffer": "", "xla_gpu_autotune_level": "0"}
 """XLA would record and time kernels, and there are none: it compiles without."""
 
@@ -126,7 +123,8 @@ def growth_note(cards: Sequence[SimulatedGpu], environment: Mapping[str, str]) -
 
     TensorFlow's allocator keeps 8 bytes of the host for every 256 of a region, and takes a card as
     one region unless its memory is to grow."""
-    kept_bytes = sum(card.memory.usable_bytes for card in cards) // _REGION_BYTES_PER_HOST_BYTE
+    # ``RegionManager`` of ``xla/tsl/framework/bfc_allocator.h``: a handle of 8 bytes per 256 bytes
+    kept_bytes = sum(card.memory.usable_bytes for card in cards) // 32
     if GROWTH in environment or kept_bytes <= host_memory_bytes() // 4:
         return ""
     return (

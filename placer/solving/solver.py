@@ -27,10 +27,6 @@ SolverFunction = Callable[[PlacementProblem, SolverParameters, Hint], Solution]
 
 DEFAULT_SOLVER = "cp-sat"
 
-_FEASIBILITY_SHARE = 0.25
-"""The share of the time for a placement that fits at all, before another objective than transfer.
-"""
-
 _solvers: dict[str, SolverFunction] = {}
 
 
@@ -129,7 +125,7 @@ def solve_by_search(
     deadline = clock.monotonic() + parameters.time_limit_seconds
     if problem.objective == "transfer":
         return _least_transfer(problem, parameters, hint)
-    seconds = parameters.share(_FEASIBILITY_SHARE) * parameters.time_limit_seconds
+    seconds = parameters.share(0.25) * parameters.time_limit_seconds  # a placement that fits at all
     feasible = _fitting(problem, hint)
     if feasible is None:
         feasible = _least_transfer(problem, replace(parameters, time_limit_seconds=seconds), hint)

@@ -22,12 +22,6 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.arrays import Floats
 from placer.solving.reduction.unit_problem import reduce_to_units
 
-_MOST_TRIALS = 2_000
-"""Trials of places for the pieces of one device, until it keeps them."""
-
-_LOWER = 0.99
-"""A highest share of a cap counts as lower if it is so many times what it was."""
-
 _MOST_TRIED = 7
 """Placements without debris that the prediction may judge: as rows have it, with what that was
 above the caps reserved, with all that the prediction has beyond the rows, and then with nothing
@@ -293,7 +287,7 @@ class _Tidying:
         Depth first, without recursion: there may be thousands of pieces that weigh nothing.
         """
         source = self.device_of[pieces[0][0]]
-        trials = _MOST_TRIALS + len(pieces)
+        trials = 2_000 + len(pieces)  # of places, until the device keeps them
         choices = [self.targets(pieces[0], devices)]
         while choices:
             piece, trials = pieces[len(choices) - 1], trials - 1
@@ -332,7 +326,7 @@ class _Tidying:
         here = self.share(source, 0.0)
         highest_then = max(rank[2], self.share(source, -self.weight(piece)))
         is_fullest = here >= max(self.share(device, 0.0) for device in devices)
-        return is_fullest and highest_then < _LOWER * here
+        return is_fullest and highest_then < 0.99 * here  # less than that counts for nothing
 
 
 def _joined(message: Message, unit_of: Sequence[int]) -> Message:

@@ -25,8 +25,6 @@ from placer.solving.reduction.unit_problem import reduce_to_units
 
 _OPS = 600
 _CYCLES = 3
-_NICENESS = 5
-"""A model is read meanwhile, which takes longer where there are two cores."""
 
 
 def sample_problem() -> PlacementProblem:
@@ -77,7 +75,7 @@ def sample_lifetimes(problem: PlacementProblem) -> PossibleLifetimes:
 def compile_part(request: tuple[str, str], _tell: Tell) -> None:
     """Compiles a part into a folder, unless another process has, or does (it is waited for)."""
     folder, part = request
-    os.nice(_NICENESS)
+    os.nice(5)  # a model is read meanwhile, which takes longer where there are two cores
     mark = done_mark(Path(folder), part)
     with _locked(mark.with_suffix(".lock")):
         if not mark.exists():

@@ -28,9 +28,6 @@ from placer.strategies.keras_steps import SEED, KerasStep, replaced
 from placer.strategies.parts import HOST, shares_of
 from placer.strategies.random_draws import Draws
 
-MOST_DIFFERENT = 1e-5
-"""Share of a gradient's norm by which rounding in float32 may have that of the parts differ."""
-
 
 def check_parts(model: Any, data: Any, parts: int, *, is_exact: bool = True) -> None:
     """Raises :class:`UsageError` unless ``model`` is shown to train the same on the batch ``data``
@@ -180,7 +177,7 @@ def _why_parts_differ(model: Any, batch: Callable[[], Any], parts: int) -> str:
     finally:
         for variable, value in zip(state, before, strict=True):
             variable.assign(value)
-    if difference <= MOST_DIFFERENT * norm:
+    if difference <= 1e-5 * norm:  # rounding in float32
         return ""
     return f"the gradients of its parts differ from those of the whole by {difference / norm:.1%}"
 

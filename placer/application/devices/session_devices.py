@@ -110,13 +110,6 @@ def _device_of_call(op: Any, placement: Mapping[str, str]) -> str:
     return min(found, default="")
 
 
-_FOREIGN_OPS = 64
-"""Ops of a graph that are neither planned nor belong to a planned one, before it is judged."""
-
-_FOREIGN_SHARE = 8
-"""So many of them for every planned one are another program."""
-
-
 class _SeenGraph:
     """The ops of one graph that were built under a plan, counted."""
 
@@ -152,8 +145,8 @@ class _SeenGraph:
             inner = inner.partition("/")[2]
         if inner in self.placement:
             self.scope, self.scoped = name.removesuffix(f"/{inner}"), self.scoped + 1
-        share = self.foreign > _FOREIGN_SHARE * self.planned
-        if not share or self.foreign < min(_FOREIGN_OPS, len(self.placement)):
+        share = self.foreign > 8 * self.planned
+        if not share or self.foreign < min(64, len(self.placement)):  # too few to judge by
             return
         reason = (
             f"they are built under one more name scope, {self.scope!r}"

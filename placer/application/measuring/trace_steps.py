@@ -182,9 +182,6 @@ _EVENT = re.compile(r"(?P<name>.+):(?P<type>_?[A-Z]\w*)")
 _REPLICA = re.compile(r"(?:^|(?<=/))replica_\d+/")
 _FUSED = re.compile(r"_(Mkl)?(Native)?Fused")
 
-_VOTERS = 2000
-"""Names that are looked at for the vote, at most."""
-
 
 def split_event(text: str) -> tuple[str, str] | None:
     """The op and its type behind ``name:Type`` (what may follow a ``#`` are its shapes)."""
@@ -235,7 +232,8 @@ class FlatNames:
         for name in self.ops:
             by_end[name.rpartition("/")[2]].append(name)
         votes: Counter[tuple[str, str]] = Counter()
-        for name in sorted({_REPLICA.sub("", name) for name in traced} - self.ops)[:_VOTERS]:
+        # so many names are enough for a vote
+        for name in sorted({_REPLICA.sub("", name) for name in traced} - self.ops)[:2000]:
             for flat in by_end.get(name.rpartition("/")[2], ()):
                 if flat.endswith(f"/{name}"):
                     votes["", flat[: -len(name)]] += 1

@@ -34,15 +34,6 @@ from placer.graph.program_source import Bindings
 from placer.plan.measured_costs import MeasuredCosts
 from placer.processes import LONG_SECONDS, Ending, Tell, run_task
 
-_MATCHED_SHARE = 0.95
-"""Where names of so much of the time are found, an op that whole steps do not show did not run."""
-
-_LEAST_SHARE = 0.05
-"""Share of the traced time: names that match by chance make less."""
-
-_WHOLE_SHARE = 0.5
-"""A step has at least so much of the ops that the fullest run has; others are other functions."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRequest:
@@ -154,7 +145,7 @@ def trace_costs(
         if is_fused(time.op_type):
             fused.add(flat)
     share = matched / total if total else 1.0
-    if not seconds or share < _LEAST_SHARE:
+    if not seconds or share < 0.05:  # names that match by chance make less
         raise UsageError(
             f"the trace has {'no op' if not seconds else 'hardly an op'} of this model, but "
             f"{_some(times)}: give the model that was traced, with the --signature or --outputs "
@@ -162,7 +153,7 @@ def trace_costs(
         )
     whole = _whole_steps(seconds, runs)
     entries = _entries(seconds, whole, fused)
-    if whole and share >= _MATCHED_SHARE:
+    if whole and share >= 0.95:  # then an op that whole steps do not show did not run
         for name in ops:
             entries.setdefault(name, {"median_seconds": 0.0, "least_seconds": 0.0})
     lasted = [runs[run].seconds for run in whole]
@@ -201,7 +192,8 @@ def _whole_steps(
     return {
         run
         for run, count in counts.items()
-        if count >= _WHOLE_SHARE * most and run in runs and runs[run].is_whole
+        # runs with fewer of the ops that the fullest run has are other functions
+        if count >= 0.5 * most and run in runs and runs[run].is_whole
     }
 
 

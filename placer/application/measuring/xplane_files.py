@@ -26,9 +26,6 @@ _MODULES = (
 )
 """Where TensorFlow has had the messages."""
 
-_LONGEST_PICOSECONDS = 10**18
-"""No event lasts 11 days."""
-
 _PLANE = re.compile(r"/(host|device):.+")
 
 Value = str | int | float
@@ -137,7 +134,7 @@ def _plane(plane: Any, wanted: frozenset[str], path: Path) -> TracePlane:
         begin = line.timestamp_ns * 1000
         events = []
         for event in line.events:
-            if not 0 <= event.duration_ps <= _LONGEST_PICOSECONDS:
+            if not 0 <= event.duration_ps <= 10**18:  # no event lasts 11 days
                 seconds = event.duration_ps * 1e-12
                 raise ModelError(f"{str(path)!r} has an event of {seconds:,.0f} s: it is damaged")
             name = names.get(event.metadata_id, "")

@@ -29,8 +29,6 @@ another device ("Dst tensor is not initialized")."""
 
 
 _TRIES = 4
-_SNUG = 1.02
-"""Times the size of a variable: a chunk up to that is as good as one of its size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +132,8 @@ def made_snug(device: str, make: Callable[[], Any]) -> Any:
                 break
             raise
         taken = tf.config.experimental.get_memory_info(device)["current"] - before
-        if taken <= _SNUG * (variable.shape.num_elements() or 0) * variable.dtype.size + 256:
+        # a chunk up to 2% larger than the variable is as good as one of its size
+        if taken <= 1.02 * (variable.shape.num_elements() or 0) * variable.dtype.size + 256:
             return variable
         tries.append((taken, len(tries), variable))
     return min(tries)[2]

@@ -48,10 +48,6 @@ from placer.extraction.graph_defs.protobufs import copied
 v1 = tf.compat.v1
 
 _RECONNECT_SECONDS = 5.0
-_CLOSE_SECONDS = 12.0
-"""TensorFlow itself waits ten seconds for each server to end its part of a session."""
-_BROKEN_CLOSE_SECONDS = 1.0
-"""The same where a step was broken off: then it waits for minutes."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -249,7 +245,9 @@ class _Closing:
         they drop it.
         """
         self.begin.set()
-        self.thread.join(_BROKEN_CLOSE_SECONDS if self.is_broken else _CLOSE_SECONDS)
+        # TensorFlow waits ten seconds for each server to end its part of a session, and for minutes
+        # where a step was broken off
+        self.thread.join(1.0 if self.is_broken else 12.0)
         if self.thread.is_alive() and self.client.address.endswith(":0"):
             _master.cache_clear()
         self.client.close()

@@ -18,8 +18,6 @@ from placer.errors import PlacerError, UsageError
 
 TIME_LIMIT_SECONDS = 60.0
 _PROBE_SECONDS = 1.5
-_SLACK_SECONDS = 0.3
-"""Seconds that TensorFlow gets, beyond the time limit, to end a step by itself."""
 
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """The first bytes of a client of gRPC (RFC 9113, section 3.4).  A server that runs answers at once;
@@ -133,7 +131,7 @@ def call_in_time(
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(time_limit_seconds + _SLACK_SECONDS)
+    thread.join(time_limit_seconds + 0.3)  # for TensorFlow to end the step by itself
     value, error = result[0] if result else (None, None)
     gone = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.AbortedError)
     if result and not isinstance(error, (*gone, tf.errors.InternalError, tf.errors.CancelledError)):

@@ -29,8 +29,6 @@ _DEQUEUES = frozenset(
 _INITIALISERS = TABLE_INITIALISERS | ITERATOR_INITIALISERS
 _STATIC_TABLES = frozenset({"HashTable", "HashTableV2"})
 _NOT_ALONE = PLACEHOLDERS | RESTORES
-_SECONDS_TO_END = 10.0
-"""Seconds that threads get to end once their queues are closed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +156,7 @@ def started(session: Any, graph: Any, start: GraphStart) -> Iterator[None]:
             with suppress(Exception):
                 session.run(cancel)
         for thread in threads:
-            thread.join(_SECONDS_TO_END)
+            thread.join(10.0)  # their queues are closed
 
 
 def _close(queue: Any, *, cancel: bool) -> Any:

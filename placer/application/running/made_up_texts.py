@@ -21,9 +21,6 @@ feature."""
 _SIDE = 256
 """Pixels of a picture along each side, unless its shape is bound."""
 
-_SAMPLES = 16_000
-"""Samples of a sound, and of each of its seconds."""
-
 
 @dataclass(frozen=True, slots=True)
 class TextMaker:
@@ -88,7 +85,8 @@ class TextMaker:
             return b"abc"
         sizes = self.shapes.get(decoding.op) or self.shapes.get(f"{decoding.op}:0") or ()
         if decoding.kind == SOUND:
-            values = self.random.uniform(-1, 1, (_SAMPLES, decoding.channels or 1)).astype("f4")
+            # a second of sound
+            values = self.random.uniform(-1, 1, (16_000, decoding.channels or 1)).astype("f4")
         else:
             height, width = [side or _SIDE for side in sizes[-3:-1]] or (_SIDE, _SIDE)
             channels = 1 if decoding.kind == JPEG else decoding.channels or 3

@@ -30,8 +30,6 @@ from placer.graph.tensor_names import data_inputs, renamed, short_tensor, source
 
 _HOST = "/device:CPU:0"
 _SCOPE = "batch"
-_MOST_CONSTANT_BYTES = 1 << 30
-"""Copies of large constants may take so much: a protobuf holds 2 GiB."""
 
 
 def divided_as_planned(program: FlatProgram, plan: Any) -> FlatProgram:
@@ -164,7 +162,7 @@ class _Divider:
                 wanted.update(name for name in _read(node) if name in fixed)
         found = [self.nodes[name] for name in (fixed & wanted) - own]
         size = sum(_constant_bytes(node) for node in found if node.op == "Const")
-        if self.division.parts * size > _MOST_CONSTANT_BYTES:
+        if self.division.parts * size > 1 << 30:  # a protobuf holds 2 GiB
             most = LARGE_CONSTANT_ELEMENTS
             found = [n for n in found if n.op != "Const" or constant_elements(n) <= most]
         return frozenset(own & wanted), frozenset(node.name for node in found)

@@ -14,9 +14,6 @@ from placer.graph.tensor_names import op_of
 
 Found = TypeVar("Found")
 
-MOST_COMPARED_BYTES = 1000
-"""A node with more than that, a large constant, is not compared with others."""
-
 
 def strip_node(node: Any, *, is_anchor: bool) -> None:
     """Takes out of a copy without name and inputs what flat nodes do not have; an anchor becomes a
@@ -35,7 +32,7 @@ def content_of(node: Any) -> bytes | None:
     """Op type, device and attributes of a node without name and inputs: the same for nodes that
     are alike in these; ``None`` for a large constant, which is like no other."""
     content: bytes = node.SerializeToString(deterministic=True)
-    return content if len(content) <= MOST_COMPARED_BYTES else None
+    return content if len(content) <= 1000 else None  # else a large constant
 
 
 class Contents(dict[str, bytes | None]):

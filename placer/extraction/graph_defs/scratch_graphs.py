@@ -23,9 +23,6 @@ from placer.graph.tensor_names import data_inputs, full_tensor, renamed
 LARGE_CONSTANT_ELEMENTS = 1024
 """No shape, axis or permutation has more; larger constants are left out of the copy."""
 
-MOST_PACKED_SHAPES = 16
-"""The gradient of a longer ``ConcatV2`` takes the sizes of its inputs from a packed ``ShapeN``."""
-
 _VALID_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*\Z")
 
 
@@ -295,8 +292,8 @@ def _long_shape_lists(types: GraphTypes, refinements: Mapping[str, Refinement]) 
     return [
         node
         for node in types.nodes_of({"ShapeN"})
-        if len(node.input) > MOST_PACKED_SHAPES
-        and refinements.get(node.name, NOTHING).outputs is None
+        # the gradient of a longer one takes the sizes of its inputs from a packed ``ShapeN``
+        if len(node.input) > 16 and refinements.get(node.name, NOTHING).outputs is None
     ]
 
 

@@ -39,14 +39,6 @@ _OUT_OF_MEMORY = (
 """Last words of a process that was refused memory (of TensorFlow, which starts threads, of the C++
 library, Python and Linux)."""
 
-BASE_BYTES = 4 * 2**30
-"""A graph of 100,000 ops takes 1.2 GiB, TensorFlow itself included (benchmarks/graph_size)."""
-
-BYTES_PER_FILE_BYTE = 32
-
-BYTES_PER_CORE = 64 * 2**20
-"""TensorFlow starts threads by the number of cores, and Linux counts their stacks whole."""
-
 MEMORY_VARIABLE = "PLACER_READING_MEMORY"
 """The environment variable that gives another limit, as in ``32GiB``."""
 
@@ -213,8 +205,10 @@ def memory_limit(size_bytes: int) -> int:
             return bytes_with_unit(given)
         except ValueError as error:
             raise UsageError(f"the environment variable {MEMORY_VARIABLE}: {error}") from error
-    stacks = BYTES_PER_CORE * (os.cpu_count() or 1)
-    return BASE_BYTES + stacks + BYTES_PER_FILE_BYTE * size_bytes
+    # TensorFlow starts threads by the number of cores, and Linux counts their stacks whole
+    stacks = 64 * 2**20 * (os.cpu_count() or 1)
+    # a graph of 100,000 ops takes 1.2 GiB, TensorFlow itself included (benchmarks/graph_size)
+    return 4 * 2**30 + stacks + 32 * size_bytes
 
 
 def limit_memory(limit_bytes: int) -> None:

@@ -77,10 +77,6 @@ def fetch_path(path: str, target: Path, *, weights: bool) -> None:
         ) from error
 
 
-LEAST_READ_RATE = 50e6
-"""Bytes per second at which tables are read for their checksums, at least."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel:
     """Where a model was found and where it can be read.
@@ -209,7 +205,7 @@ def _split(
         memory_limit_bytes=memory_limit(size),
     )
     read = sum(f.stat().st_size for f in model.path.glob("variables/*")) if weights else 0
-    make_local(request, LONG_SECONDS + read / LEAST_READ_RATE)
+    make_local(request, LONG_SECONDS + read / 50e6)  # bytes per second, for checksums of tables
     return (
         replace(model, path=target, splits=splits, unsplit=model.path) if target.exists() else model
     )

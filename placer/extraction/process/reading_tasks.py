@@ -42,13 +42,10 @@ from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.portable_programs import unpack_program
 from placer.processes import Tell
 
-RECURSION_LIMIT = 10_000
-"""Calls may nest as deep as :mod:`placer.extraction.graph_defs.call_scopes` allows."""
-
 
 def prepare() -> None:
     """Sets the interpreter up for graphs, whose functions call each other."""
-    sys.setrecursionlimit(RECURSION_LIMIT)
+    sys.setrecursionlimit(10_000)  # for calls as deep as call_scopes.py allows
 
 
 def export_keras(request: KerasRequest, _: Tell) -> None:

@@ -27,8 +27,6 @@ DAMAGED, ABSENT = "damaged_checkpoint", "no_weights"
 """Codes of a checkpoint that cannot be restored, and of a model that comes without one."""
 
 _HEADER = b""
-_CHECKSUM_BYTES = 4
-"""Between the length of a string and its text."""
 
 STRING_BYTES = 24
 """Bytes that each string takes beside its text where that is long (``tsl/platform/ctstring.h``)."""
@@ -90,7 +88,7 @@ class CheckpointIndex:
         if not content:
             return None
         size, at = read_varint(content)
-        return content[at + _CHECKSUM_BYTES :][:size]
+        return content[at + 4 :][:size]  # behind the checksum
 
     @property
     def warnings(self) -> tuple[Warning_, ...]:

@@ -19,9 +19,6 @@ from placer.extraction.reading.checkpoint_index import STRING_BYTES, CheckpointI
 from placer.graph.op_types import TABLE_INITIALISERS, TABLES
 from placer.graph.tensor_names import data_inputs, op_of
 
-_INLINE_TEXT_BYTES = 22
-"""The text of a ``tstring`` lies in a block of its own if it is longer."""
-
 _BLOCK_BYTES = 16
 """Bytes that the allocator of the C library rounds to, and keeps beside a block."""
 
@@ -32,7 +29,7 @@ def text_bytes(length: float) -> int:
     >>> text_bytes(22), text_bytes(40)
     (0, 64)
     """
-    if length <= _INLINE_TEXT_BYTES:
+    if length <= 22:  # a longer ``tstring`` has a block of its own
         return 0
     blocks = -(-int(length + 1) // _BLOCK_BYTES)
     return (blocks + 1) * _BLOCK_BYTES
@@ -63,7 +60,6 @@ def table_bytes(count: int, slot_bytes: int, text_length: int, *, is_mutable: bo
     return capacity * (slot_bytes + 1) + texts
 
 
-_CHUNK_BYTES = 1 << 20
 _FROM_FILE = "InitializeTableFromTextFile"
 _KEYS = "/.ATTRIBUTES/table-keys"
 _VALUES = "/.ATTRIBUTES/table-values"
@@ -195,6 +191,6 @@ def _lines(path: Path, name: str) -> tuple[int, int] | None:
         return None
     count = size = 0
     with file.open("rb") as content:
-        while chunk := content.read(_CHUNK_BYTES):
+        while chunk := content.read(1 << 20):
             count, size = count + chunk.count(b"\n"), size + len(chunk)
     return count, size - count

@@ -19,9 +19,6 @@ from placer.graph.program_source import Warning_
 OPEN = "ragged_open"
 """The code of what stays open of a ragged or sparse input."""
 
-MOST_VALUES = 1 << 20
-"""Row splits of more rows are left without values, which are bytes in the graph analysed."""
-
 Sizes = Mapping[str, Sequence[int | None]]
 """Rows and mean lengths of the rows by the name of an input; ``None`` rows are the batch."""
 
@@ -141,7 +138,8 @@ def _value(
     if part.role != "row_splits" or part.level >= len(lengths):
         return None
     count, length = rows * math.prod(lengths[: part.level]) + 1, lengths[part.level]
-    return tuple(n * length for n in range(count)) if count <= MOST_VALUES else None
+    # values are bytes in the graph analysed
+    return tuple(n * length for n in range(count)) if count <= 1 << 20 else None
 
 
 def _assumption(

@@ -24,9 +24,6 @@ from placer.graph.tensor_names import data_inputs
 _OWN_SCOPES = frozenset({"StringSplit", "StringSplitV2", "string_split", "StringsSplit"})
 _SPLIT = "split"
 
-_MOST_INDICES = 1 << 16
-"""Indices of more values are left without theirs, which are bytes in the graph analysed."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaggedSource:
@@ -87,7 +84,7 @@ class RaggedSource:
         counted: indices or row splits, unless they are many, and the shape of a sparse tensor."""
         outer = (length,) if rows is None else (rows, length)
         outer = (*outer, inner) if self.listed else outer
-        is_small = math.prod(outer) <= _MOST_INDICES
+        is_small = math.prod(outer) <= 1 << 16  # values are bytes in the graph analysed
         if self.kind == DENSE:
             return {}
         if self.kind == RAGGED:

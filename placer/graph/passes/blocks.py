@@ -9,9 +9,6 @@ from placer.graph.passes.differentiation import differentiated
 
 _NUMBER = re.compile(r"\d+")
 
-_FEWEST = 3
-"""A scope is repeated if so many differ in their numbers alone."""
-
 
 @lru_cache(1 << 17)  # a search divides a model into blocks again and again
 def numbered_scopes(name: str) -> tuple[str, ...]:
@@ -49,7 +46,8 @@ def find_blocks(
     for inner in scopes:
         block = ""
         for scope in inner:
-            if scope not in spans or kinds[_NUMBER.sub("#", scope)] < _FEWEST:
+            # repeated are three and more
+            if scope not in spans or kinds[_NUMBER.sub("#", scope)] < 3:
                 continue
             size, spread = spans[scope]
             if spread <= widest:

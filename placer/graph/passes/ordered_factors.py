@@ -19,7 +19,6 @@ from placer.graph.order import topological_order
 from placer.graph.tensor_names import op_of
 
 _PRODUCT = "Mul"
-_SCALAR_ELEMENTS = 1  # what the optimizer takes a product for that it has made
 
 Factor = tuple[str, TensorProperties]
 
@@ -84,7 +83,7 @@ def _ordered(root: Op, inner: list[Op], factors: list[Factor]) -> dict[str, Op]:
             return {}
         found[op.name] = _with_inputs(op, pair)
         made = (f"{op.name}:0", op.info.outputs[0])
-        sizes[made[0]] = _SCALAR_ELEMENTS
+        sizes[made[0]] = 1  # what the optimizer takes a product for that it has made
         rises = len(waiting) > 1 and sizes[waiting[0][0]] < sizes[waiting[1][0]]
         waiting.insert(0 if rises else len(waiting), made)
     if last:

@@ -18,9 +18,6 @@ from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.thread_pool import ThreadedStep
 
 FEWEST_ORDERS = 2
-_MOST_ORDERS = 32
-_MOST_ORDERS_ACCELERATED = 8
-"""First in, first out, orders differ by less."""
 
 OPS_IN_ALL = 60_000
 _OPS_IN_ALL_OF_LOOPS = 240_000
@@ -34,14 +31,6 @@ _THREADS = 2
 _MOST_THREADS = 4
 _FEWEST_CONCURRENT = 4
 _MOST_CONCURRENT = 32
-_FLOPS_PER_BYTE = 7
-"""Operations of a core while it moves a byte, and bytes that it could move while an op is launched:
-only which of two ops is done first depends on it."""
-
-_LAUNCH = 20_000
-
-_UNSEEN_SHARE = 0.002
-"""Share of what is not resident: scalars that some kernels allocate, rounding of allocators."""
 
 
 def uses_accelerator(device_names: Iterable[str]) -> bool:
@@ -71,7 +60,8 @@ def executor_orders(
 
 
 def _orders(graph: OpGraph, accelerated: bool, laid_out: int = 0) -> list[tuple[str, ...]]:
-    most = _MOST_ORDERS_ACCELERATED if accelerated else _MOST_ORDERS
+    # first in, first out, orders differ by less
+    most = 8 if accelerated else 32
     count = min(max(_affordable_orders(graph, laid_out), FEWEST_ORDERS), most)
     prepared = prepare(graph, accelerated)
     if accelerated:
@@ -101,7 +91,9 @@ def threaded_steps(
     affordable = _affordable_orders(graph, laid_out, _OPS_AT_ONCE)
     count = min(max(affordable, _FEWEST_CONCURRENT), _MOST_CONCURRENT)
     seconds = [
-        max(cost.flops / _FLOPS_PER_BYTE, cost.bytes_accessed) + _LAUNCH
+        # operations of a core while it moves a byte, and bytes that it could move while an op is
+        # launched: only which of two ops is done first depends on it
+        max(cost.flops / 7, cost.bytes_accessed) + 20_000
         for cost in (costs[name] for name in prepared.names)
     ]
     found = []
@@ -162,7 +154,8 @@ def highest_peak(peaks: Sequence[float], resident: float) -> float:
 
 def _beyond(peaks: Sequence[float], resident: float) -> int:
     least, most = min(peaks), max(peaks)
-    return ceil(2 * (most - least) / len(peaks) + _UNSEEN_SHARE * (most - resident))
+    # a share for scalars that some kernels allocate, and rounding of allocators
+    return ceil(2 * (most - least) / len(peaks) + 0.002 * (most - resident))
 
 
 def typical_order(

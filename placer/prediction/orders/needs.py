@@ -25,14 +25,6 @@ from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.thread_pool import ThreadedStep
 
-_WORST_ORDERS = 2
-"""Along so many orders it is followed what parts of a program need."""
-
-_UNFOLLOWED_SHARE = 0.05
-"""Share of what is not resident by which a GPU's need is larger than along the orders that are
-followed: which chunk a request gets depends on all of the order, and threads that wait for their
-turn change that from step to step (``benchmarks/simulated``)."""
-
 _UNFOLLOWED_SHARES_OF_LOOPS = (0.15, 0.3)
 """The same where iterations run on the GPU, of one loop at a time or of several: their many
 requests are alike, and one of several iterations at once may come first.  LSTM and GRU of that
@@ -147,7 +139,10 @@ def _unfollowed(step: StepMemory, asked: Allocations) -> tuple[float, int]:
         if asker >= 0 and names[asker] in owner:
             asks.setdefault(owner[names[asker]], []).append(index)
     if not asks:
-        return _UNFOLLOWED_SHARE, 0
+        # more than along the orders that are followed, as a share of what is not resident: which
+        # chunk a request gets depends on all of the order, and threads that wait for their turn
+        # change that from step to step (``benchmarks/simulated``)
+        return 0.05, 0
     # a gradient's loop begins ahead, with what reads nothing of the loop before
     halves = sorted((found[len(found) // 4], found[3 * len(found) // 4]) for found in asks.values())
     at_once = any(after[0] < before[1] for before, after in pairwise(halves))
@@ -201,7 +196,7 @@ def _need_parts(
     resident_bytes = _resident_bytes(step, name)
     high, near = max(need.need.high_bytes, peak_bytes), need.need.expected_bytes
     unfollowed = _unfollowed(step, asked[0])
-    worst = sorted(range(len(asked)), key=lambda index: -need.along[index][0])[:_WORST_ORDERS]
+    worst = sorted(range(len(asked)), key=lambda index: -need.along[index][0])[:2]
     built, tuned = any(chunk < 0 for chunk in asked[0].kept), any(a.later for a in asked)
 
     def highest(found: Iterable[Allocations]) -> int:

@@ -29,9 +29,6 @@ from placer.prediction.step.routes import is_cpu
 from placer.problem.device_peaks import LEAST_LIMIT_BYTES, DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 
-_MOST_PER_PEAK = 2
-"""No need was seen that is so many times the peak, small steps and buffers that tune aside."""
-
 
 class StepPeaks:
     """The peaks of placements along the orders that a step may run in."""
@@ -104,7 +101,8 @@ class StepPeaks:
         close = [
             name
             for name, cap in caps.items()
-            if _MOST_PER_PEAK * highest[name] + tuning(name) > cap >= LEAST_LIMIT_BYTES
+            # no need was seen that is twice the peak, small steps and buffers that tune aside
+            if 2 * highest[name] + tuning(name) > cap >= LEAST_LIMIT_BYTES
         ]
         over = {}
         for name in close:

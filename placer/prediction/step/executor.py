@@ -55,9 +55,6 @@ _BUCKET = 8
 _FULL = 0.8
 """A hash set starts with one bucket of slots, and doubles when it is so full."""
 
-_POOL_SIZE = 1024
-"""Length of the queue of a pool's thread; ops beyond it run at once."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutorGraph:
@@ -206,7 +203,7 @@ def run(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
         if not stack:
             stack.append((deque([pool.pop() if pool else arriving.popleft()]), deque()))
         queue, to_pool = stack[-1]
-        while to_pool and len(pool) < _POOL_SIZE:
+        while to_pool and len(pool) < 1024:  # beyond it ops run at once
             pool.append(to_pool.popleft())
         if to_pool:
             stack.append((deque([to_pool.popleft()]), deque()))

@@ -22,9 +22,6 @@ from typing import NamedTuple
 
 from placer.prediction.step.executor import ExecutorGraph
 
-_OVERTAKEN = 1 / 6
-"""How often a thread that had to wake up is faster, in traces of training steps."""
-
 
 class ConcurrentOrder(NamedTuple):
     """The names of all ops in the order in which they start; ``lasts`` has, for each, the position
@@ -78,7 +75,8 @@ def _run(step: ThreadedStep, race: random.Random | None) -> ConcurrentOrder:
         taken = [(number, _next_op(pool, number)) for number in free]
         idle = [number for number, op in taken if op is None]
         started = [(number, op) for number, op in taken if op is not None]
-        if race is not None and len(started) > 1 and race.random() < _OVERTAKEN:
+        # in traces of training steps a thread that had to wake up is as often faster
+        if race is not None and len(started) > 1 and race.random() < 1 / 6:
             started.reverse()
         for number, op in started:
             took = 0.0 if graph.inexpensive[op] else seconds[op]

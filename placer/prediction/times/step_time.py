@@ -25,11 +25,6 @@ def list_messages(problem: PlacementProblem) -> list[Message]:
     ]
 
 
-_MOST_ORDERS = 4
-_OPS_IN_ALL = 40_000
-"""So many ops are run over all orders, which bounds the time that takes."""
-
-
 def step_seconds(
     problem: PlacementProblem, device_of: Sequence[int], order: Sequence[int] | None = None
 ) -> float:
@@ -100,7 +95,8 @@ def step_orders(count: int) -> list[list[int] | None]:
     """A few orders of ``count`` ops, the same at every call: as they are numbered (``None``), and
     others at random; fewer of many ops."""
     shuffled = random.Random(0)
-    others = min(_OPS_IN_ALL // max(count, 1), _MOST_ORDERS) - 1
+    # so many ops are run over all orders, which bounds the time that takes
+    others = min(40_000 // max(count, 1), 4) - 1
     return [None, *(shuffled.sample(range(count), count) for _ in range(others))]
 
 

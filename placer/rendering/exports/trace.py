@@ -15,8 +15,6 @@ from itertools import accumulate
 
 from placer.prediction.predicted_step import KINDS, PredictedStep, Sent
 
-_NANOSECONDS = 1e9
-
 Event = dict[str, object]
 
 
@@ -82,7 +80,7 @@ def _span(step: PredictedStep, op: int) -> tuple[int, int]:
 
 
 def _nanoseconds(seconds: float) -> int:
-    return int(seconds * _NANOSECONDS)
+    return int(seconds * 1e9)
 
 
 def _memory(step: PredictedStep) -> Iterator[Event]:

@@ -20,9 +20,6 @@ from placer.rendering.html.folded_step import FORWARD, Passes
 MOST_CHILDREN = 24
 """A group shows at most about so many at once."""
 
-_MANY_CHILDREN = 12
-"""Children beyond which runs on one device are shown as one."""
-
 _MOST_OF_ALL, _LEAST_OF_ALL = 0.9, 0.01
 _LEAST_STRETCHES = 3
 _WORD = re.compile(r"[^_]+_?")
@@ -220,7 +217,7 @@ class _Dividing:
         parts = part.inner if part.stretch else _in_order(part.inner)
         if len(parts) > MOST_CHILDREN:
             parts = _stretches(self._by_words(parts), words=True) or parts
-        if len(parts) > _MANY_CHILDREN:
+        if len(parts) > 12:  # then runs on one device are shown as one
             parts = _stretches(_by_device(parts)) or parts
         if len(parts) > MOST_CHILDREN:
             parts = _stretches(self._by_width(parts))

@@ -58,9 +58,6 @@ _SCRIPTS = (
 )
 """In ``static/``, in the order in which they are joined: later ones use earlier ones."""
 
-FRAME_HEIGHT = 720
-"""Pixels of the frame in a notebook."""
-
 MOST_OPS = 20_000
 """Beyond this the page is megabytes, which a notebook would keep: text is shown instead."""
 
@@ -97,7 +94,7 @@ def in_notebook(result: Plan | Report) -> str:
         return f"<pre>{escape(text)}</pre><p><code>{escape(call)}</code> writes the whole page.</p>"
     return (
         f'<iframe srcdoc="{escape(render_page(result))}" sandbox="allow-scripts" title="placer" '
-        f'style="width:100%;height:{FRAME_HEIGHT}px;border:0"></iframe>'
+        f'style="width:100%;height:720px;border:0"></iframe>'
     )
 
 

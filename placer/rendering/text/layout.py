@@ -18,9 +18,6 @@ from placer.rendering.quantities import drop_calls, printable, shorten
 MINIMUM_WIDTH = 30
 """Below this nothing is readable; the terminal wraps what is too long."""
 
-_NAME_WIDTH = 16
-"""A table gives up columns from the right before its first one gets narrower than this."""
-
 _GAP = 2
 
 ROWS = 10
@@ -171,7 +168,7 @@ class Rows:
             (shown, min(left, natural[0]))
             for shown in range(len(natural), 1, -1)
             if (left := width - sum(natural[1:shown]) - _GAP * (shown - 1))
-            >= min(natural[0], _NAME_WIDTH)
+            >= min(natural[0], 16)  # the first one narrows last
         ]
         told_apart = (fit for fit in fitting if self._names_differ(fit[1]))
         return next(told_apart, fitting[0] if fitting else (1, width))

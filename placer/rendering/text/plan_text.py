@@ -44,9 +44,6 @@ _CUT_FIRST = (
     "raise it"
 )
 
-_MOST_OF_IT = 0.9
-"""The share of a time limit from which on it ended the search."""
-
 _OWN_LIMITS = "results may differ between runs; --work-limit makes them repeatable"
 """Note on an answer that the clock had a say in before the time limit."""
 
@@ -160,7 +157,7 @@ def _search_line(plan: Plan) -> str:
 def cut_note(seconds: float, limit_seconds: float | None) -> str:
     """Returns what an answer that the clock had a say in is worth."""
     limit = Options().time_limit if limit_seconds is None else limit_seconds
-    return CUT if seconds >= _MOST_OF_IT * limit else _OWN_LIMITS
+    return CUT if seconds >= 0.9 * limit else _OWN_LIMITS  # nearly all of it was used
 
 
 def _fit_line(metrics: PlanMetrics) -> str:

@@ -48,9 +48,6 @@ _BUFFER_ROWS = 3
 _UNKNOWN_ROWS = 5
 _SCOPE_ROWS = 6
 
-_SHOWN_SHARE = 0.005
-"""A smaller part of a step is not worth a word."""
-
 
 def report_blocks(report: Report, width: int) -> list[RenderableType]:
     """The report as titles, facts and tables for ``width`` columns."""
@@ -241,7 +238,7 @@ def _band(compute: ComputeFacts) -> str:
     """How far the predicted step may be off, where that is known."""
     unsure = compute.inaccurate_share
     known = f"; {format_share(unsure, 1)} of it in ops whose work is not fully known"
-    note = known if unsure >= _SHOWN_SHARE else ""
+    note = known if unsure >= 0.005 else ""  # a smaller part is not worth a word
     if compute.relative_error is None:
         return note
     low = format_seconds(compute.step_seconds / (1 + compute.relative_error))

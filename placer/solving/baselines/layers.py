@@ -12,10 +12,6 @@ from placer.solving.reduction.unit_problem import merge_units
 from placer.solving.search.depth import find_depths
 from placer.solving.search.linear_split import LinearSplit
 
-_HALVINGS = 6
-"""Halvings of the range in which the least full stages are sought: down to a sixtieth of the
-cap."""
-
 
 def layers(problem: PlacementProblem) -> tuple[int, ...]:
     """Contiguous stages along the depth of the model (:mod:`placer.solving.search.depth`), forward
@@ -77,7 +73,7 @@ def _in_stages(
         return None
     # and those as little full as can be
     low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
+    for _ in range(6):  # down to a sixtieth of the cap
         middle = (low + high) / 2.0
         lighter = stages.over(devices[:used], middle * left)
         if lighter is None:

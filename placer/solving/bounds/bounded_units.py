@@ -12,10 +12,6 @@ from placer.solving.reduction.unit_problem import UnitProblem
 _MOST = 2**61
 """Sums of bytes are kept below that."""
 
-_COVERED = 0.98
-_MOST_UNITS = 1500
-"""Share of all weight, and number of the heaviest units, that values are asked for."""
-
 
 class OnHost(NamedTuple):
     """Per node of a graph twice what it costs on the host; the nodes that are there in every
@@ -88,9 +84,10 @@ class BoundedUnits:
 
     def _asked(self) -> Ints:
         """The heaviest units, which have nearly all weight."""
-        order = np.argsort(-self.share, kind="stable")[:_MOST_UNITS]
+        # values are asked for of the heaviest units, up to so much of all weight
+        order = np.argsort(-self.share, kind="stable")[:1500]
         so_far = np.cumsum(self.share[order]) - self.share[order]
-        is_asked = (so_far < _COVERED * self.share.sum()) & (self.share[order] > 0)
+        is_asked = (so_far < 0.98 * self.share.sum()) & (self.share[order] > 0)
         return np.asarray(order[is_asked], np.int64)
 
     def on_host(self, graph: CutGraph) -> OnHost | None:

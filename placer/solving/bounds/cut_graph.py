@@ -33,10 +33,6 @@ from placer.solving.reduction.unit_problem import UnitProblem, numbered
 Pins = tuple[int, ...]
 
 _MOST_ROUNDS = 100
-_WORTH_A_ROUND = 200
-"""Another round comes if more than a net in so many was touched by the last."""
-_MOST_PAIRED_PINS = 12
-"""Most pins of a net whose pairs are all counted as joined; more pins are only once dear."""
 
 
 class CutGraph:
@@ -143,7 +139,8 @@ def _merged(
     for join in (merging.follow, functools.partial(merging.hold, ceiling)):
         for _ in range(_MOST_ROUNDS):
             nets = merging.between(nets)
-            if join(_joined(nets, ceiling)) <= len(nets) // _WORTH_A_ROUND:
+            # too few nets were touched for another round to be worth it
+            if join(_joined(nets, ceiling)) <= len(nets) // 200:
                 break
     return [merging.find(unit) for unit in range(len(kinds))], merging.between(nets)
 
@@ -222,7 +219,7 @@ def _joined(nets: Mapping[Pins, int], ceiling: int) -> _Joined:
         if size >= ceiling:
             for pin in pins[1:]:
                 joined.shared[pins[0], pin] += size
-        elif len(pins) <= _MOST_PAIRED_PINS:
+        elif len(pins) <= 12:  # pairs of more pins are only once dear
             for place, pin in enumerate(pins):
                 for before in pins[:place]:
                     joined.shared[before, pin] += size

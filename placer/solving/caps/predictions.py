@@ -53,8 +53,6 @@ def overrun_conflict(problem: PlacementProblem, overruns: Mapping[int, DevicePea
 PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
 """From one device number per op to the predicted peak of every device."""
 
-_MOST_KEPT = 32
-
 _FIRST_SHARE = 0.5
 """Share of the first prediction that any other takes, about."""
 
@@ -67,7 +65,7 @@ class Predictions:
         self.capacity_bytes = capacity_bytes
         self.longest_seconds = 0.0
         self._find_peaks = find_peaks
-        self._judged = lru_cache(_MOST_KEPT)(self._judge)
+        self._judged = lru_cache(32)(self._judge)
 
     def __call__(self, device_of: Sequence[int]) -> Sequence[DevicePeak]:
         """The peak of every device."""

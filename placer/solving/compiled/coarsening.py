@@ -8,9 +8,6 @@ from placer.machine_code.jit import compiled, compiled_part
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, Nets, Units, incidence
 from placer.solving.compiled.neighbours import degree, is_small, net_at
 
-_LEAST_SHRINK = 0.9
-"""Levels end where one has more than this share of the units before it."""
-
 
 def coarser_levels(
     arrays: Arrays,
@@ -30,7 +27,7 @@ def coarser_levels(
         root = _cluster(arrays, size, most, max(fewest, len(size) // 2), next_seed(), apart)
         _join_isolated(arrays, size, most, apart, root)
         new_of = np.unique(root, return_inverse=True)[1].astype(np.int64)
-        if new_of.max() + 1 > _LEAST_SHRINK * len(size):
+        if new_of.max() + 1 > 0.9 * len(size):  # it hardly shrinks
             return
         arrays = contract_units(arrays, new_of)
         size = np.asarray(np.bincount(new_of, size), np.float64)

@@ -25,12 +25,6 @@ from placer.solving.compiled.held_bytes import (
 )
 from placer.solving.compiled.neighbours import degree, has_nets, neighbour_device, net_at
 
-_NEIGHBOUR_SHARE = 0.85
-"""Share of moves to a neighbour's device; the rest are uniform."""
-
-_HIGHEST = 1e9
-"""Times the first price; above that it begins anew at the first one."""
-
 
 @compiled
 def anneal_held(
@@ -65,10 +59,10 @@ def anneal_held(
     for step in range(steps):
         heat *= cooling
         if step % period == 0:
-            price = next_price(price, first_price, _HIGHEST * first_price, excess)
+            price = next_price(price, first_price, 1e9 * first_price, excess)  # above, anew
         unit = free[np.random.randint(free.shape[0])]
         source, target = state[unit], np.random.randint(devices)
-        if np.random.random() < _NEIGHBOUR_SHARE and has_nets(arrays.units, unit):
+        if np.random.random() < 0.85 and has_nets(arrays.units, unit):  # the rest are uniform
             target = neighbour_device(arrays, state, unit)
         if target == source or not arrays.units.allowed[unit, target]:
             continue

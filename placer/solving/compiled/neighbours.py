@@ -5,10 +5,6 @@ import numpy as np
 from placer.machine_code.jit import compiled_part
 from placer.solving.compiled.arrays import Arrays, Ints, Nets, Units
 
-MOST_PINS = 64
-"""Nets with more consumers pull everything together and say little, and take long to go
-through."""
-
 
 @compiled_part
 def degree(units: Units, unit: int) -> int:
@@ -29,7 +25,8 @@ def net_at(units: Units, unit: int, place: int) -> int:
 @compiled_part
 def is_small(nets: Nets, net: int) -> bool:
     """Whether a net has few consumers."""
-    return bool(nets.pin_start[net + 1] - nets.pin_start[net] < MOST_PINS)
+    # nets with more consumers pull everything together and say little, and take long to go through
+    return bool(nets.pin_start[net + 1] - nets.pin_start[net] < 64)
 
 
 @compiled_part

@@ -28,17 +28,6 @@ _NEAR_SHARE = 0.6
 _SWAP_SHARE = 0.15
 
 _CROWDED_SHARE = 0.5
-_FEELERS = 16
-"""Units that are drawn until one is of the crowded device."""
-
-_FIRST_PRICE = 0.01
-"""The lowest, of a byte above a limit at one moment, in steps per bytes of the lowest limit."""
-
-_HIGHEST = 1000.0
-"""Above so many times the first price it begins anew there."""
-
-_MOST_SAVED = 0.3
-"""The share of the step: a move that has to save more is not tried."""
 
 
 @compiled
@@ -77,13 +66,14 @@ def anneal_step(
     chain = _chain(timing)
     heat = temperatures[0]
     cooling = (temperatures[1] / temperatures[0]) ** (1.0 / max(1, steps))
-    first_price = _FIRST_PRICE * value / max(1.0, limit.min())
+    # the lowest price of a byte above a limit at one moment, in steps per bytes of the lowest limit
+    first_price = 0.01 * value / max(1.0, limit.min())
     price = first_price
     period = max(1, steps // PRICES)
     for step in range(steps):
         heat *= cooling
         if step % period == 0:
-            following = next_price(price, first_price, _HIGHEST * first_price, excess)
+            following = next_price(price, first_price, 1000.0 * first_price, excess)
             price = max(first_price, following)
         crowded = _crowded(in_use, limit) if excess > TINY else -1
         unit, target, other = _proposal(program, units, state, free, chain, crowded)
@@ -98,7 +88,7 @@ def anneal_step(
         )
         most = value - price * more - heat * np.log(1.0 - np.random.random())
         changed = np.inf
-        if fits and most > (1.0 - _MOST_SAVED) * value:
+        if fits and most > 0.7 * value:  # a move that has to save more is not tried
             changed = step_seconds(program, state, tried)
         if changed <= most:
             value = changed
@@ -125,7 +115,7 @@ def _proposal(
     unit = int(free[np.random.randint(free.shape[0])])
     target = np.random.randint(units.allowed.shape[1])
     if crowded >= 0 and np.random.random() < _CROWDED_SHARE:
-        for _ in range(_FEELERS):
+        for _ in range(16):  # draws until one is of the crowded device
             if state[unit] == crowded:
                 break
             unit = int(free[np.random.randint(free.shape[0])])

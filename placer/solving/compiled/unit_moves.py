@@ -30,11 +30,6 @@ from placer.solving.compiled.priority_queues import (
 )
 
 _MOST_ROUNDS = 10
-_LEAST_GAIN = 1e-4
-"""Another round follows if one saves at least this share of the transfer."""
-
-_FEELERS = 16
-"""Units of an overfull device that are tried when the search knows none of them."""
 
 
 @compiled
@@ -78,7 +73,7 @@ def refine_transfer(
             begin = end
             saved += _search(arrays, table, queues, may_move, log, free, patience, overfull)
         total -= saved
-        if saved <= _LEAST_GAIN * total:
+        if saved <= 1e-4 * total:  # another round saves little
             break
     return table.device_of
 
@@ -195,7 +190,8 @@ def _feel(
     overfull: float,
 ) -> None:
     """Some units of a device that the search has not met."""
-    for _ in range(_FEELERS):
+    # units of an overfull device that are tried when the search knows none of them
+    for _ in range(16):
         unit = free[np.random.randint(free.shape[0])]
         if may_move[unit] and table.device_of[unit] == device:
             _enqueue(arrays, table, queues, unit, overfull)

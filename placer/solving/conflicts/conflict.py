@@ -131,9 +131,6 @@ def _largest(elements: Elements, ops: Any) -> tuple[str, ...]:
 TIME_LIMIT_SECONDS = 10.0
 """Seconds of the search for a conflict and for what would fit."""
 
-LEAST_SECONDS = 1.0
-"""A proof that nothing fits is worth little without what is in conflict."""
-
 
 def explain_conflict(
     problem: PlacementProblem, time_limit_seconds: float = TIME_LIMIT_SECONDS
@@ -152,7 +149,8 @@ def explain_conflict(
 def conflict_seconds(deadline: float) -> float:
     """Returns the seconds until ``deadline`` (``clock.monotonic()``) for a conflict, within
     bounds."""
-    return min(TIME_LIMIT_SECONDS, max(LEAST_SECONDS, deadline - clock.monotonic()))
+    # a proof that nothing fits is worth little without what is in conflict
+    return min(TIME_LIMIT_SECONDS, max(1.0, deadline - clock.monotonic()))
 
 
 def find_conflict(elements: Elements, deadline: float) -> tuple[list[int], bool] | None:
@@ -191,13 +189,6 @@ def find_conflict(elements: Elements, deadline: float) -> tuple[list[int], bool]
     return sorted(found), is_decided
 
 
-_MOST_DROPPED = 3
-"""Requests that are dropped together."""
-
-_FINEST = 1000
-"""Caps are searched to one part in so many, small ones to the byte."""
-
-
 def find_fixes(elements: Elements, numbers: Sequence[int], deadline: float) -> Iterator[Fix]:
     """Changes that are enough, until ``deadline`` (of ``clock.monotonic()``), where the elements
     numbered in ``numbers`` are in conflict.
@@ -227,7 +218,7 @@ class _Search:
 
     def fewer_requests(self, numbers: Sequence[int]) -> Iterator[Fix]:
         """The requests that are enough to drop: single ones, else pairs, else three."""
-        for count in range(1, _MOST_DROPPED + 1):
+        for count in range(1, 4):  # so many requests are dropped together
             found = [dropped for dropped in combinations(numbers, count) if self.fits(dropped)]
             for dropped in found:
                 asked = [self.elements.all[number] for number in dropped]
@@ -281,7 +272,8 @@ class _Search:
             return None
         low, high = 0, most
         while high - low > 1 and any(
-            more - less > less // _FINEST for less, more in zip(caps(low), caps(high), strict=True)
+            more - less > less // 1000  # to one part in so many, small ones to the byte
+            for less, more in zip(caps(low), caps(high), strict=True)
         ):
             middle = (low + high) // 2
             low, high = (low, middle) if self.fits(caps=caps(middle)) else (middle, high)

@@ -33,9 +33,6 @@ from placer.solving.conflicts.packing import Packing, fits
 CAP, SPILL, GROUP = "cap", "spill", "group"
 """Kinds of elements beside those of requests."""
 
-_LARGEST_INT = 2**62
-"""Sums of bytes beyond this are summed as Python's integers."""
-
 
 class Elements:
     """The elements of ``problem``: caps first, then requests, then groups, the largest first.
@@ -145,7 +142,8 @@ def _weights(problem: PlacementProblem) -> Any:
     """
     live = [moment for moment in problem.live_bytes if not _tells_width(problem, moment)] or [{}]
     largest = sum(problem.resident_bytes) + sum(sum(moment.values()) for moment in live)
-    is_small = max(largest, *problem.working_set_bytes, 0) < _LARGEST_INT
+    # larger sums of bytes are summed as Python's integers
+    is_small = max(largest, *problem.working_set_bytes, 0) < 2**62
     dtype = np.dtype(np.int64 if is_small else object)
     weights = np.tile(np.asarray(problem.resident_bytes, dtype=dtype), (len(live), 1))
     for row, moment in zip(weights, live, strict=True):

@@ -10,9 +10,6 @@ MOST_NODES = 2_000
 to 40 units that CP-SAT proves impossible it decides 37, in a hundredth of a second (sums alone:
 6)."""
 
-_MOST_SETS = 256
-"""Most sets of devices whose sums are looked at."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
@@ -64,7 +61,7 @@ def _sets(packing: Packing) -> list[tuple[int, ...]]:
     for kind in capped:
         devices = {int(device) for device in np.flatnonzero(kind)}
         unions = {tuple(sorted(devices.union(other))) for other in [(), *found]}
-        found |= unions if len(found) < _MOST_SETS else {tuple(sorted(devices))}
+        found |= unions if len(found) < 256 else {tuple(sorted(devices))}
     singles = {(int(device),) for device in np.flatnonzero(packing.capped)}
     return sorted(found | singles, key=lambda devices: (len(devices), devices))
 

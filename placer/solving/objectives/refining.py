@@ -12,10 +12,6 @@ from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child
 from placer.solving.solution import Solution, SolverParameters, Status
 
-_OPTIMAL_GAP = 1e-6
-"""Seconds are floats: within this share of each other, value and bound are one."""
-
-
 Objective = LoadProblem | StepProblem
 """A unit problem with what its placements are worth in seconds: ``search`` solves it in the solver
 process, and of placements whose values differ by ``alike_share`` or less, the one that transfers
@@ -58,7 +54,8 @@ def refine(
     device_of, value = units.expand(best), values[best]
     # what is proven of it
     bound = max(found.lower_bound or 0.0, objective.least()) or None
-    is_optimal = bound is not None and bound >= value * (1.0 - _OPTIMAL_GAP)
+    # seconds are floats: within this share of each other, value and bound are one
+    is_optimal = bound is not None and bound >= value * (1.0 - 1e-6)
     return replace(
         feasible,
         status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,

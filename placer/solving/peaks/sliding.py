@@ -16,24 +16,8 @@ from placer.solving.compiled.arrays import Floats, Ints
 from placer.solving.search.linear_split import crossing_bytes
 from placer.solving.search.peak_problem import PeakProblem
 
-_DRAWS = 160
-"""Placements drawn per call; some do not fit as far as is counted."""
-
-_CHEAP = 1.05
-"""Times the least that crosses a border in the middle half of the model."""
-
-_NEARLY = 0.985
-"""Share of a cap from which a device is nearly full: allocator gaps may be the rest."""
-
-_FEWEST = 0.002
-"""Least length of a stage between two borders, as a share of all units."""
-
 _SHORTER = (0.6, 0.3, 0.1)
 """Chances that a stage ends at the last border up to which it fits, or one or two before."""
-
-_RINGS = 0.7
-"""Share of draws in which the first device has the other end as well, as it is where both ends
-share a table, say."""
 
 
 def slides(peaks: PeakProblem, here: Ints, is_late: Callable[[], bool]) -> list[Ints]:
@@ -43,7 +27,7 @@ def slides(peaks: PeakProblem, here: Ints, is_late: Callable[[], bool]) -> list[
     tracks = [_Track(peaks, here, position) for position in peaks.positions]
     tracks = [track for track in tracks if len(track.sequence) > 1 and len(track.cuts) > 1]
     found: dict[bytes, tuple[int, int, Ints]] = {}
-    for draw in range(_DRAWS if tracks else 0):
+    for draw in range(160 if tracks else 0):  # some do not fit as far as is counted
         if is_late():
             break
         drawn = tracks[draw % len(tracks)].draw(random)
@@ -78,7 +62,8 @@ class _Track:
     def draw(self, random: np.random.Generator) -> tuple[int, Ints] | None:
         """How many devices are nearly full in a placement, ``None`` if the last stage does not
         fit."""
-        is_ring = random.random() < _RINGS
+        # the first device has the other end as well, as it is where both ends share a table, say
+        is_ring = random.random() < 0.7
         sequence = [*self.sequence, *(self.sequence[:1] if is_ring else [])]
         # the first device has what is before the first of the ends, too
         ends = [int(random.integers(self.furthest(sequence[0], -1) + 2)) - 1] if is_ring else [-1]
@@ -96,7 +81,7 @@ class _Track:
         places = [self.place(end) for end in ends[not is_ring :]]
         for device, stage in zip(sequence, np.split(self.order, places), strict=True):
             moved[stage] = device
-        return sum(share > _NEARLY for share in shares), moved
+        return sum(share > 0.985 for share in shares), moved  # allocator gaps may be the rest
 
     def furthest(self, device: int, begin: int) -> int:
         """The last cut up to which a stage from another one on fits."""
@@ -125,10 +110,10 @@ class _Track:
 def _cheap_cuts(crossing: Floats) -> Ints:
     """Places where about as little crosses as anywhere in the middle of the model."""
     quarter = len(crossing) // 4
-    most = _CHEAP * crossing[quarter : 3 * quarter + 1].min(initial=np.inf)
+    most = 1.05 * crossing[quarter : 3 * quarter + 1].min(initial=np.inf)
     cuts: list[int] = []
     for place in np.flatnonzero(crossing[1:] <= most).tolist():
-        if not cuts or place + 1 - cuts[-1] > _FEWEST * len(crossing):
+        if not cuts or place + 1 - cuts[-1] > 0.002 * len(crossing):  # the least length of a stage
             cuts.append(place + 1)
         elif crossing[place + 1] < crossing[cuts[-1]]:
             cuts[-1] = place + 1

@@ -20,13 +20,6 @@ from placer.solving.search.multilevel_search import Found, Level, OnBetter
 from placer.solving.search.peak_problem import PeakProblem
 from placer.solving.search.watch import Watch
 
-_NEAR_ENOUGH = 0.02
-"""Near a placement that is above a cap, the search is over where one fits whose step is hardly
-longer: a prediction says more than a longer search."""
-
-_SAME_SHARE = 0.7
-"""Share of cycles that keep the last estimated gap beyond the orders; the others take less."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepPeakProblem(PeakProblem):
@@ -52,7 +45,9 @@ def search_step_peaks(
     best.note_clock(effort)
     search = StepPeakSearch(problem, hints, effort.seed, best.keep)
     if problem.is_near:
-        search.least = (1.0 + _NEAR_ENOUGH) * search.least_above(hints)
+        # near a placement that is above a cap, the search is over where one fits whose step is
+        # hardly longer: a prediction says more than a longer search
+        search.least = 1.02 * search.least_above(hints)
     search.run(effort.deadline, effort.work_limit, effort.threads)
 
 
@@ -76,7 +71,8 @@ class StepPeakSearch(StepSearch):
     def data_of(self, parent: Found | None) -> Steps:
         """The step in each order, with what is held at the moments known by now."""
         watched = self.watch.watched(None if parent is None else parent.device_of)
-        share = 1.0 if self.random.random() < _SAME_SHARE else self.random.random()
+        # most cycles keep the last estimated gap beyond the orders; the others take less
+        share = 1.0 if self.random.random() < 0.7 else self.random.random()
         return Steps(
             programs=self.programs,
             held=watched.held,

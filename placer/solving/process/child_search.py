@@ -17,17 +17,6 @@ from placer.solving.process.compiling import (
 from placer.solving.process.search_run import Answer, Effort, SearchRequest
 from placer.solving.solution import CRASHED, Solution, SolverParameters, Status
 
-GRACE_SECONDS = 0.7
-"""How long a child may overrun its limit before it is killed."""
-
-_LEAST_SECONDS = 1.0
-"""The share of the time that must be left for a search to go on in another process."""
-
-_SHUTDOWN_SECONDS = 0.5
-_SHUTDOWN_SHARE = 0.1
-"""Seconds that the child needs to end once its search is over; of a short time so much at most,
-since all that it found is known by then."""
-
 SEARCH_TASK = "placer.solving.process.search_run:run_search"
 
 Warnings = tuple[tuple[str, str], ...]
@@ -65,14 +54,16 @@ def search_in_child(
         problem=problem,
         hints=tuple(map(tuple, hints)),
         effort=effort_of(
-            parameters, deadline - min(_SHUTDOWN_SECONDS, _SHUTDOWN_SHARE * time_limit_seconds)
+            # all that the child found is known once its search is over: to end it needs a little
+            parameters,
+            deadline - min(0.5, 0.1 * time_limit_seconds),
         ),
     )
     outcome = _ask(request, time_limit_seconds)
     found = _result(outcome, problem)
     left = deadline - time.time()
     in_cp_sat = outcome.ending is Ending.DIED and getattr(outcome.answer, "in_cp_sat", False)
-    if not in_cp_sat or left < _LEAST_SECONDS:
+    if not in_cp_sat or left < 1.0:  # too little to go on
         return found
     message = f"CP-SAT crashed, and the search went on without it: {outcome.reason}"
     found = replace(found, warnings=((CRASHED, message),))
@@ -173,7 +164,7 @@ def _ask(request: SearchRequest, time_limit_seconds: float) -> Outcome:
     late."""
     with_code = is_compiled(PEAKS)
     child = searching_child()
-    limit = time_limit_seconds + GRACE_SECONDS
+    limit = time_limit_seconds + 0.7  # then it is killed
     outcome = child.ask(SEARCH_TASK, request, limit, keep=True)
     is_answered = outcome.ending is Ending.ANSWERED
     is_running = getattr(outcome.answer, "is_running", True)

@@ -15,15 +15,9 @@ from typing import Any
 from placer.processes import Tell
 from placer.solving.solution import Status
 
-_SECONDS_PER_STEP = 0.1
-"""Seconds of CP-SAT's deterministic time for one step of the work limit."""
-
 _FIRST_STEPS = 20
 _FIRST_SHARE = 0.6
 """Most of the time, as a share, for what little work proves before the clock decides."""
-
-_OVERTIME_SECONDS = 0.5
-"""On a busy machine CP-SAT may notice late that its time is over; all it found has been sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +49,7 @@ class Effort:
     @property
     def deterministic_seconds(self) -> float:
         """Seconds of CP-SAT, which counts what it does in seconds of a machine of its own."""
-        return math.inf if self.work_limit is None else _SECONDS_PER_STEP * self.work_limit
+        return math.inf if self.work_limit is None else 0.1 * self.work_limit
 
     def until(self, share: float) -> float:
         """When that share of the time that is left will be over."""
@@ -184,7 +178,8 @@ def run_search(request: SearchRequest, tell: Tell) -> Answer:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(max(0.0, request.effort.deadline - time.time()) + _OVERTIME_SECONDS)
+    # on a busy machine CP-SAT may notice late that its time is over; all it found has been sent
+    thread.join(max(0.0, request.effort.deadline - time.time()) + 0.5)
     if errors:
         raise SystemExit(repr(errors[0])) from errors[0]  # what was told before is kept
     if thread.is_alive():

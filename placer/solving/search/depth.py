@@ -25,17 +25,6 @@ from placer.solving.reduction.unit_problem import UnitProblem
 _STEPS = 512
 """Steps of the depth: units tied to forward ops within one count as tied to the same."""
 
-_FINEST = 32
-"""Blocks of more than a part in so many of all bytes are divided further."""
-
-_WIDEST = 0.1
-"""Standard deviation of depth within a block of the second division: even by itself a third of a
-model is no step along it.  In the first anything goes: layers of an unrolled recurrent network go
-on side by side."""
-
-_MOST_PINS = 32
-"""Tensors with more ends say little about who belongs together, and take long to go through."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Depths:
@@ -65,9 +54,12 @@ def find_depths(problem: PlacementProblem, units: UnitProblem) -> Depths:
         weight[tensor.producer] += tensor.bytes
     sizes = {int(op): float(weight[op]) for op in np.flatnonzero(is_forward)}
     places = position[unit_of].tolist()
-    most_size = float(weight.sum()) / _FINEST
+    most_size = float(weight.sum()) / 32  # larger ones are divided further
     found: list[Ints] = []
-    for limits in ({}, {"most_size": most_size, "widest": _WIDEST}):
+    # the widest deviation of depth within a block: even by itself a third of a model is no step
+    # along it.  In the first division anything goes: layers of an unrolled recurrent network go on
+    # side by side
+    for limits in ({}, {"most_size": most_size, "widest": 0.1}):
         named = find_blocks(problem.op_names, sizes, places, **limits)
         block = _number_blocks(named, is_forward, unit_of, position, units)
         if block is not None and not any(np.array_equal(block, other) for other in found):
@@ -118,7 +110,8 @@ def _follow_ties(label: Ints, nets: Sequence[ProblemTensor]) -> None:
     for net in nets:
         pins = (net.producer, *net.consumers)
         share = net.bytes / len(net.consumers)
-        for one, other in permutations(pins, 2) if len(pins) <= _MOST_PINS else ():
+        # tensors with more ends say little about who belongs together, and take long to go through
+        for one, other in permutations(pins, 2) if len(pins) <= 32 else ():
             ties[one].append((other, share))
     shared: dict[tuple[int, int], float] = {}
     waiting: list[tuple[float, int, int]] = []

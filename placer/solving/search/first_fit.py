@@ -20,12 +20,6 @@ from placer.solving.search.linear_split import split
 _MOST_READERS = 16
 """Nets with more say little about who belongs together, and take long to go through."""
 
-_MODES = 2
-"""Orders along the slowest modes of the Laplacian, where there are few units."""
-
-_MOST_UNITS = 400
-"""Eigenvectors of a dense matrix of this size take a few hundredths of a second."""
-
 _NULL = 1e-9
 
 Matrix = npt.NDArray[np.float64]
@@ -114,8 +108,9 @@ def _fillings(problem: UnitProblem) -> Iterator[Placement | None]:
     for order in (list(range(problem.unit_count)), adjacency_order(problem)):
         yield filling.in_segments(order)
         yield filling.one_by_one(order, goes_back=False)
-    if problem.nets and 2 < problem.unit_count <= _MOST_UNITS:
-        for mode in slow_modes(_clique_weights(problem), _MODES):
+    # eigenvectors of a dense matrix of this size take a few hundredths of a second
+    if problem.nets and 2 < problem.unit_count <= 400:
+        for mode in slow_modes(_clique_weights(problem), 2):
             yield filling.in_segments(np.argsort(mode, kind="stable").tolist())
     yield filling.one_by_one(filling.heaviest_first(), goes_back=True)
     if any(costs[problem.host] for costs in problem.cost):

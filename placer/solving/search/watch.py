@@ -13,17 +13,8 @@ from placer.solving.compiled.arrays import Flags, Floats, Ints
 from placer.solving.compiled.held_bytes import Held, hold
 from placer.solving.search.peak_problem import Buffers, PeakProblem, regroup
 
-_STRETCHES = 24
-"""Parts of the order along which a device is fullest; the fullest moment of each is followed."""
-
 _MOST_MOMENTS = 96
 """Moments followed at once: a move costs the time of going through all of them."""
-
-_NEARLY_FULL = 0.8
-"""Share of a cap from which on a device is followed."""
-
-_FULL_MOMENT = 0.7
-"""Share of a cap from which on a moment of such a device is followed."""
 
 
 class Watched(NamedTuple):
@@ -63,12 +54,13 @@ class Watch:
         along, highest = self.hold(device_of)
         length = self.problem.length
         times: list[int] = []
-        for device in np.flatnonzero(highest > _NEARLY_FULL * self.capacity):
+        for device in np.flatnonzero(highest > 0.8 * self.capacity):  # nearly full
             order = int(along[device].max(axis=1).argmax())
             here = along[device, order]
-            for part in np.array_split(np.arange(length), min(_STRETCHES, length)):
+            # the fullest moment of each part of the order is followed
+            for part in np.array_split(np.arange(length), min(24, length)):
                 fullest = int(part[0] + here[part].argmax())
-                if here[fullest] > _FULL_MOMENT * self.capacity[device]:
+                if here[fullest] > 0.7 * self.capacity[device]:
                     times.append(order * length + fullest)
         with self.lock:
             self.times.update(dict.fromkeys(times))

@@ -40,7 +40,6 @@ Sides = npt.NDArray[np.int8]
 """The device of every unit: 0, 1, or :data:`FREE`."""
 
 FREE = -1
-_MOST_SCALE_BITS = 16
 _CLOSE = 1e-9
 _ROUNDING = 1e-12
 """Relative; more than what a few products of floating-point numbers lose."""
@@ -76,7 +75,7 @@ class CutNetwork:
         spare_bits = SAFE_SUM.bit_length() - 1 - total.bit_length() - count.bit_length()
         if spare_bits < 0:
             raise OverflowError(f"costs of {total} bytes in all, too many for {count} units")
-        self.scale = 1 << min(_MOST_SCALE_BITS, spare_bits)
+        self.scale = 1 << min(16, spare_bits)
         self.most_price = self.scale * (total + 1)
         costs = np.array(problem.cost, np.int64).reshape(count, 2)
         self.price = self.scale * np.ascontiguousarray(costs.T)

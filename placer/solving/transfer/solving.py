@@ -19,12 +19,6 @@ from placer.solving.transfer.schedule import SCHEDULE
 _SEARCH = TRANSFER
 _SEARCH_OF_FEW = "placer.solving.transfer.transfer_process:search_few_units"
 
-_MOST_PACKED = 64
-"""Units, the largest, that are packed to see if any placement has room for them."""
-
-_EXACT = 2.0**53
-"""Sums of whole numbers up to here are exact."""
-
 
 def solve_units(
     units: UnitProblem,
@@ -111,10 +105,11 @@ def _largest_do_not_fit(problem: UnitProblem) -> bool:
         return False
     weights = np.array([row.weights for row in problem.rows], np.float64).T
     room = np.array([row.capacity for row in problem.rows], np.float64).T
-    if max(room.max(), weights.sum(axis=0).max()) > _EXACT:
+    # sums of whole numbers up to here are exact
+    if max(room.max(), weights.sum(axis=0).max()) > 2.0**53:
         return False
     share = (weights / np.maximum(1.0, room.max(axis=0))).max(axis=1)
-    largest = np.argsort(-share, kind="stable")[:_MOST_PACKED]
+    largest = np.argsort(-share, kind="stable")[:64]  # is there room for them at all?
     allowed = np.zeros((len(largest), problem.device_count), np.bool_)
     for place, unit in enumerate(largest):
         allowed[place, list(problem.allowed[unit])] = True
