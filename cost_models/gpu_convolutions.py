@@ -53,9 +53,6 @@ dimensions)."""
 IMAGE_RANK = 4
 """Batch, height, width and channels."""
 
-_WITHOUT_IMAGE = ("BackpropFilter", "BiasAddGrad")
-_TUNED = ("Conv2D", "Conv3D", "_FusedConv2D")
-
 
 def gives_images(op_type: str) -> bool:
     """Whether the first output of an op with a layout has that layout.
@@ -63,7 +60,7 @@ def gives_images(op_type: str) -> bool:
     >>> gives_images("Conv2DBackpropInput"), gives_images("Conv2DBackpropFilter")
     (True, False)
     """
-    return not any(part in op_type for part in _WITHOUT_IMAGE)
+    return not any(part in op_type for part in ("BackpropFilter", "BiasAddGrad"))
 
 
 def is_tuned(op_type: str) -> bool:
@@ -72,7 +69,7 @@ def is_tuned(op_type: str) -> bool:
     >>> is_tuned("Conv2DBackpropFilter"), is_tuned("DepthwiseConv2dNative")
     (True, False)
     """
-    return op_type.startswith(_TUNED)
+    return op_type.startswith(("Conv2D", "Conv3D", "_FusedConv2D"))
 
 
 def replaces_output(info: OpInfo, cost: OpCost) -> bool:

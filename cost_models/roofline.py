@@ -19,7 +19,6 @@ from cost_models.devices import DeviceProperties, Efficiency, Link
 from cost_models.op_cost import OpCost
 
 FULL = Efficiency()
-_USUAL = "usual"
 
 _HALF_RATIO = (((7, 0), 1.0), ((7, 1), 8.0), ((8, 0), 4.0))
 """Matrix products of float16 over float32, by the first compute capability that the ratio no longer
@@ -37,9 +36,6 @@ programming guide, and the datasheets of A100 and H100 (19.5 of 156, 67 of 494.5
 
 _MATRIX_FAMILIES = frozenset({"convolution", "matmul", "einsum", "recurrent", "linear_algebra"})
 """Families whose flops are matrix products, which tensor cores take."""
-
-_TENSOR_CORES = (7, 0)
-_TENSOR_CORES_OF_FLOAT32 = (8, 0)
 
 _LARGEST_PEAK_BEFORE_AMPERE = 20e12
 """FLOP/s.  The largest float32 peak of a card of compute capability 7.5 or less is 16.4e12."""
@@ -64,7 +60,7 @@ def usual_efficiency(cost: OpCost, device: DeviceProperties) -> Efficiency:
     """Returns the rates of such ops on GPUs that nobody calibrated; nothing is known of op types
     without a rule, which have no family."""
     known = usual_efficiencies()
-    kinds = (*gpu_kinds(cost, device), _USUAL) if cost.family else ()
+    kinds = (*gpu_kinds(cost, device), "usual") if cost.family else ()
     return next((known[kind] for kind in kinds if kind in known), FULL)
 
 
@@ -112,8 +108,8 @@ def _is_half(cost: OpCost, device: DeviceProperties) -> bool:
 def _on_tensor_cores(cost: OpCost, device: DeviceProperties) -> bool:
     capability = _numbers(capability_of(device))
     if cost.precision == "float32":
-        return capability >= _TENSOR_CORES_OF_FLOAT32
-    return capability >= _TENSOR_CORES and _is_half(cost, device)
+        return capability >= (8, 0)
+    return capability >= (7, 0) and _is_half(cost, device)
 
 
 @cache

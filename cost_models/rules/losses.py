@@ -16,7 +16,6 @@ _PER_LOGIT: Mapping[str, int] = {
     "CTCLossV2": 10,
 }
 
-_KEEPS_ROWS_WHOLE = ("Softmax", "LogSoftmax")
 _LEAST_SUM_BYTES = 4
 
 
@@ -30,7 +29,7 @@ def loss_work(info: OpInfo) -> Work:
     if "CrossEntropy" in info.op:
         scratch = (counted_shape(logits.shape) or (1,))[0] * (element_bytes(logits.dtype) or 0)
     chunks: tuple[int, ...] = ()
-    if info.op in _KEEPS_ROWS_WHOLE:
+    if info.op in ("Softmax", "LogSoftmax"):
         size = element_bytes(logits.dtype) or 0
         chunks = tuple(element_count(logits) * n for n in (size, max(size, _LEAST_SUM_BYTES)))
     return Work(

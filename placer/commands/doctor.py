@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 _FILES = {"MODEL", "PLAN", "FILE", "COSTS", "PROBLEM", "A", "B", "OUT", "DIR", "cluster.toml"}
 """Metavars of options and arguments whose value is a file or folder."""
 
-_PACKAGES = ("keras", "ortools", "numpy", "numba", "networkx", "nvidia-ml-py")
-
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds both commands to the parser."""
@@ -74,7 +72,7 @@ def _versions(local: LocalDevices) -> Iterator[tuple[str, str]]:
     yield "placer", __version__
     yield "python", f"{platform.python_version()} on {platform.platform()}"
     yield "tensorflow", local.tensorflow_version
-    for name in _PACKAGES:
+    for name in ("keras", "ortools", "numpy", "numba", "networkx", "nvidia-ml-py"):
         try:
             yield name, version(name)
         except PackageNotFoundError:

@@ -87,10 +87,6 @@ def set_color(when: str) -> None:
         os.environ["FORCE_COLOR" if when == "always" else "NO_COLOR"] = "1"
 
 
-_READ = ("model", "plan", "before", "after", "costs", "problem")
-"""Destinations of what a command reads."""
-
-
 def keep_what_is_read(arguments: argparse.Namespace) -> None:
     """Raises ``UsageError`` if the output would replace what the command reads, ``--force`` or
     not, and for ``--force`` without any output."""
@@ -99,7 +95,7 @@ def keep_what_is_read(arguments: argparse.Namespace) -> None:
     if "force" in asked.get("typed", ()) and not outputs:
         raise UsageError("--force overwrites a file, and none is written: give -o, or leave it out")
     for out in outputs:
-        for name in _READ:
+        for name in ("model", "plan", "before", "after", "costs", "problem"):
             found = asked.get(name)
             for source in found if isinstance(found, list) else [found]:
                 if source and os.fspath(source) != "-":

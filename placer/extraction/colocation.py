@@ -42,9 +42,6 @@ _STAGING_AREAS = {
 }
 """The ops of each kind of staging area: they share no handle, only its name."""
 
-HINT = "colocation_hint"
-"""The reason of what ``_class`` alone ties."""
-
 Join = tuple[str, str, str]
 """Two ops that must share a device, and why."""
 
@@ -89,7 +86,7 @@ def find_colocation_hints(
     group_of = {name: number for number, group in enumerate(groups) for name in group.ops}
     names = {name for name, _ in contents.named(graph_def.node)}
     return tuple(
-        ColocationGroup(ops=(target, name), reasons=(HINT,))
+        ColocationGroup(ops=(target, name), reasons=("colocation_hint",))
         for name, node in classed
         for target in dict.fromkeys(hinted_ops(node))
         if target in names

@@ -36,7 +36,6 @@ from placer.graph.tensor_names import op_of, split_tensor
 RECOMPUTED = "recomputed"
 SWAPPED = "swapped"
 ARRIVED = "arrived"
-_ARRIVAL = f"/{ARRIVED}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +190,7 @@ def kind_of_added(name: str) -> str:
 
 def find_arrivals(graph: OpGraph) -> frozenset[str]:
     """The ops that are done when the copy out of a swap is."""
-    named_so = [op for name, op in graph.ops.items() if _ARRIVAL in name]
+    named_so = [op for name, op in graph.ops.items() if f"/{ARRIVED}" in name]
     return frozenset(
         op.name
         for op in named_so

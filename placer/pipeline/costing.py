@@ -27,9 +27,6 @@ _ASSUMED_TRIPS = (
     "some loops run a number of iterations that is unknown: 1 is assumed, or the most that a "
     "counter allows. To set it, add --trip-count N"
 )
-_IN_SESSIONS = ("graph", "graph_def", "meta_graph")
-
-_UPDATES_WITH_SLOTS = ("ResourceApply", "ResourceSparseApply")
 
 
 def cost_ops(
@@ -81,7 +78,7 @@ def _in_environment(
     infos = {op.name: op.info for op in extraction.graph.ops.values()}
     red_zones = has_red_zones(extraction, wanted)
     found = costs_on_gpus(costs, infos, capability, red_zones=red_zones)
-    if extraction.model["format"] in _IN_SESSIONS:
+    if extraction.model["format"] in ("graph", "graph_def", "meta_graph"):
         return with_kept_constants(found, extraction.graph)
     return with_initial_bytes(found, extraction)
 
@@ -119,7 +116,7 @@ def with_kept_constants(costs: dict[str, OpCost], graph: OpGraph) -> dict[str, O
     variable_of = graph.ask_once(find_variables)
     found = dict(costs)
     for op in graph.ops.values():
-        if not op.op_type.startswith(_UPDATES_WITH_SLOTS):
+        if not op.op_type.startswith(("ResourceApply", "ResourceSparseApply")):
             continue
         variables = [variable_of[tensor] for tensor in op.inputs if tensor in variable_of]
         for slot in variables[1:2]:

@@ -31,9 +31,6 @@ _LOG = logging.getLogger(__name__)
 _LEAST_SECONDS = 1.0
 """Seconds that each search, and what makes a step fit, have at least."""
 
-_RELIEFS = (1.25, 1.6, 2.2, 3.2)
-"""Factors by which the memory of several accelerators is raised for the search, in this order."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedPlacement:
@@ -129,7 +126,8 @@ def _relieved(workload: Workload) -> list[list[Cluster]]:
     ample = with_limits(AMPLE_BYTES)
     if len(workers) == 1:
         return [[ample], [cluster]]
-    return [[cluster, *map(with_limits, _RELIEFS), ample]]
+    # with the memory of the accelerators raised for the search, in this order
+    return [[cluster, *map(with_limits, (1.25, 1.6, 2.2, 3.2)), ample]]
 
 
 def _fit(formulation: Formulation, solution: Solution, seconds: float) -> FittedPlacement:

@@ -22,12 +22,6 @@ _WHOLE = (
     "fetched",
 )
 
-_ROWS_OF_NUMBERS = ("seconds", "bandwidth", "latency")
-
-_ROWS_OF_WHOLE = ("allowed", "control_edges", "slower_bytes")
-
-_FLAGS = ("spillable", "occupied")
-
 
 def check_kinds(problem: PlacementProblem) -> None:
     """Raises ``ValueError`` if something in a document is not of the kind that its field holds."""
@@ -35,11 +29,11 @@ def check_kinds(problem: PlacementProblem) -> None:
         _require("text", name, getattr(problem, name))
     for name in _WHOLE:
         _require("a whole number", name, getattr(problem, name))
-    for name in _FLAGS:
+    for name in ("spillable", "occupied"):
         _require("true or false", name, getattr(problem, name))
-    for name in _ROWS_OF_NUMBERS:
+    for name in ("seconds", "bandwidth", "latency"):
         _require("a number from 0 on", name, _rows(problem, name))
-    for name in _ROWS_OF_WHOLE:
+    for name in ("allowed", "control_edges", "slower_bytes"):
         _require("a whole number", name, _rows(problem, name))
     tensors, moments = problem.tensors, problem.live_bytes
     sizes = chain((t.bytes for t in tensors), *(moment.values() for moment in moments))

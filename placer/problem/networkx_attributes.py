@@ -23,13 +23,11 @@ Attributes = Mapping[str, Any]
 Document = dict[str, Any]
 """The content of a ``placer.problem/1`` file."""
 
-_KNOWN_BESIDE = ("device", "position")
-
 
 def check_spelling(where: str, found: Attributes, read: Sequence[str]) -> None:
     """Raises :class:`UsageError` for an attribute that is nearly the name of one that is read."""
     for name in found:
-        if name not in (*read, *_KNOWN_BESIDE):
+        if name not in (*read, "device", "position"):
             near = get_close_matches(str(name), read, n=1, cutoff=0.8)
             if near:
                 raise UsageError(f"the {where} has {name!r}; did you mean {near[0]!r}?")

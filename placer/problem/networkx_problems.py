@@ -56,7 +56,6 @@ _READ_OF_NODES = (
     *("resident_bytes", "temporary_bytes", "seconds", "flops", "bytes_accessed", "output_bytes"),
     *("group", "allowed", "pin", "spillable"),
 )
-_READ_OF_EDGES = ("bytes", "tensor", "control")
 
 _OF_NODES = ("resident_bytes", "temporary_bytes", "seconds", "group", "allowed", "spillable")
 
@@ -80,7 +79,7 @@ def document_of(
     for node, found in graph.nodes(data=True):
         check_spelling(f"node {node!r}", found, _READ_OF_NODES)
     for source, target, found in graph.edges(data=True):
-        check_spelling(f"edge {source!r} -> {target!r}", found, _READ_OF_EDGES)
+        check_spelling(f"edge {source!r} -> {target!r}", found, ("bytes", "tensor", "control"))
     number = {node: index for index, node in enumerate(graph)}
     rest: Document
     if devices is None:

@@ -27,8 +27,6 @@ from placer.questions.saved_plans import reopen_as_made
 
 CHOSEN = "chosen"
 SPILLED = "spilled"
-COLOCATED = "colocated"
-HOST_CONSTANT = "host_constant"
 SWAPPED = "swapped"
 
 _ON_CPU = "there it saves transfers, and costs least of all placements that were found"
@@ -203,7 +201,7 @@ def explain_plan(
         for (op, _), size in step.kept(device).items():
             is_apart = plan.placement[op] != device  # as constants within a loop may be
             at_home = is_apart or is_host_constant(workload.graph.ops[op].info)
-            resident[device][HOST_CONSTANT if at_home else codes[op]] += size
+            resident[device]["host_constant" if at_home else codes[op]] += size
     return PlanExplanation(
         plan=plan,
         ops={device: dict(found.most_common()) for device, found in counts.items()},
@@ -236,7 +234,7 @@ def _reason(op: str, device: str, group: int, constraints: Constraints) -> tuple
     for member in constraints.groups[group].ops:
         other = constraints.restrictions[member]
         if other.code and set(other.devices) != set(own.devices):
-            return COLOCATED, other.reason, member
+            return "colocated", other.reason, member
     if len(allowed) == 1:
         return CHOSEN, f"{allowed[0]} is the only device for it", ""
     return CHOSEN, f"of {', '.join(allowed)} it costs least there", ""

@@ -17,9 +17,6 @@ _LOG = logging.getLogger(__name__)
 
 HOST = "CPU:0"
 
-MISSING = "warn", "error"
-"""The choices where this machine lacks devices of a plan."""
-
 
 def placed_on(plan: Any) -> set[str]:
     """The devices that ``plan`` uses.  Raises :class:`UsageError` if it has no placement,
@@ -187,7 +184,7 @@ def warn_of_absence(devices: Iterable[str], missing: str = "warn") -> None:
 
 def forbids_absence(missing: str) -> bool:
     """Whether absent devices are an error; :class:`UsageError` if ``missing`` is no such word."""
-    if missing not in MISSING:
+    if missing not in ("warn", "error"):
         raise UsageError(f"missing={missing!r} is neither 'warn' nor 'error'")
     return missing == "error"
 

@@ -21,9 +21,6 @@ from placer.prediction.predicted_step import PredictedStep
 TAG = "predicted step"
 """Name of the run in TensorBoard's list of tags."""
 
-FILE_NAME = "events.out.tfevents.0.placer"
-"""TensorBoard reads files with ``tfevents`` in their name."""
-
 
 def write_event_file(
     step: PredictedStep, folder: str | os.PathLike[str], *, force: bool = False
@@ -40,7 +37,8 @@ def write_event_file(
     ]
     with replaced(folder, force=force) as new:
         new.mkdir()
-        with tf.io.TFRecordWriter(str(Path(new) / FILE_NAME)) as writer:
+        # TensorBoard reads files with ``tfevents`` in their name
+        with tf.io.TFRecordWriter(str(Path(new) / "events.out.tfevents.0.placer")) as writer:
             for event in events:
                 writer.write(event.SerializeToString())
 

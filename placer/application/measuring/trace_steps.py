@@ -29,9 +29,6 @@ WANTED = frozenset({"id", "_c", "correlation_id", "tf_op", "level 0", "annotatio
 HOST_DEVICE = "CPU:0"
 
 _DEVICE = re.compile(r"/device:(GPU:\d+).*")
-_HOST_PLANES = "/host:"
-_STREAM = "Stream"
-_RUN = "ExecutorState::Process"
 _BEGIN, _END, _SESSION = "FunctionRun", "ExecutorDoneCallback", "SessionRun"
 _PICOSECOND = 1e-12
 
@@ -97,7 +94,7 @@ def step_times(planes: Sequence[TracePlane]) -> TraceTimes:
     found = TraceTimes()
     host = _HostEvents()
     for plane in planes:
-        if plane.name.startswith(_HOST_PLANES):
+        if plane.name.startswith("/host:"):
             for line in plane.lines:
                 _read_thread(line, host, found)
     devices_of: dict[Lane, Counter[str]] = defaultdict(Counter)
@@ -133,7 +130,7 @@ def _read_thread(line: TraceLine, host: _HostEvents, found: TraceTimes) -> None:
         while around and around[-1][0] < event.end:
             around.pop()
         run = event.values.get("id")
-        if event.name == _RUN:
+        if event.name == "ExecutorState::Process":
             around.append((event.end, (run, event.values.get("_c"), line.name)))
             found.runs[run].widen(event)
         elif event.name in (_BEGIN, _SESSION):
@@ -156,7 +153,7 @@ def _kernels(planes: Iterable[TracePlane]) -> Iterator[tuple[str, TraceEvent]]:
     for plane in planes:
         device = _DEVICE.fullmatch(plane.name)
         for line in plane.lines if device else ():
-            if line.name.startswith(_STREAM):  # others repeat the kernels by op, scope and step
+            if line.name.startswith("Stream"):  # others repeat the kernels by op, scope and step
                 for event in line.events:
                     yield device[1] if device else "", event
 

@@ -27,7 +27,6 @@ _DEQUEUES = frozenset(
     | {"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"}
 )
 _INITIALISERS = TABLE_INITIALISERS | ITERATOR_INITIALISERS
-_STATIC_TABLES = frozenset({"HashTable", "HashTableV2"})
 _NOT_ALONE = PLACEHOLDERS | RESTORES
 
 
@@ -106,7 +105,7 @@ def invent_tables(session: Any, graph: Any, start: GraphStart) -> None:
     }
     fillers = []
     for op in graph.get_operations():
-        if op.type not in _STATIC_TABLES or op.name in filled:
+        if op.type not in ("HashTable", "HashTableV2") or op.name in filled:
             continue
         arrays = []
         for name in ("key_dtype", "value_dtype"):

@@ -17,8 +17,6 @@ from placer.errors import UsageError
 Values = Mapping[str, Any] | Sequence[Any]
 """Arrays by name of the input, or the array of the only one."""
 
-_RECORDS = (".tfrecord", ".tfrecords", ".tfrec")
-_LINES = (".jsonl", ".ndjson")
 _BASE64 = "b64"
 """The key by which JSON holds bytes, as in requests to TensorFlow Serving."""
 
@@ -41,9 +39,9 @@ def read_inputs(path: str) -> Values:
     suffix = Path(path).suffix.lower()
     read: Callable[[str], Values] = _read_npz
     kind, advice = ".npz", "write it with numpy.savez, or as JSON lines (.jsonl)"
-    if suffix in _RECORDS:
+    if suffix in (".tfrecord", ".tfrecords", ".tfrec"):
         read, kind, advice = _read_records, "TFRecord", "write it with tf.io.TFRecordWriter"
-    elif suffix in _LINES:
+    elif suffix in (".jsonl", ".ndjson"):
         read, kind = _read_lines, "JSON lines"
         advice = 'write one object a line, as in {"x": [1, 2], "name": "abc"}'
     try:

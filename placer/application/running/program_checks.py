@@ -15,18 +15,7 @@ from placer.extraction.reading.signatures import choose_meta_graph
 from placer.graph.tensor_names import full_tensor, op_of
 
 _INIT = "__saved_model_init_op"
-_INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _SIGNATURES = "signatures"
-_NOT_CALLED = frozenset({"__call__", "_default_save_signature"})
-"""Names of functions that begin like those of TensorFlow's own, and are the user's to call."""
-
-_CALLED = frozenset({"add_slot", "get_slot", "get_slot_names"})
-"""Names of functions that are called while optimizers are restored."""
-
-_TRACE = "trace_"
-"""How names of the traces of a function begin, which are its children."""
-
-_CONSTANT_CLASS = "tf.TrackableConstant"
 
 
 def check_program(request: RunRequest, which: int) -> None:
@@ -67,7 +56,7 @@ def session_starts(meta_graph: Any, ends: Iterable[str], fed: Iterable[str]) -> 
     assets = frozenset(full_tensor(asset.tensor_info.name) for asset in listed)
     signatures = [meta_graph.signature_def[_INIT]] if _INIT in meta_graph.signature_def else []
     initial = [info.name for found in signatures for info in found.outputs.values()]
-    for key in _INIT_COLLECTIONS:
+    for key in ("saved_model_main_op", "legacy_init_op"):
         if key in meta_graph.collection_def:
             initial += meta_graph.collection_def[key].node_list.value
     saver = meta_graph.saver_def
@@ -108,9 +97,14 @@ def _called_by_loaders(objects: Any) -> Iterator[int]:
         is_own = node.WhichOneof("kind") != "user_object"
         for child in (*node.children, *node.dependencies):
             name = child.local_name
-            if name in _NOT_CALLED or (is_own and name.startswith(_TRACE)):
+            # the first two begin like TensorFlow's own, and are the user's to call; the traces of a
+            # function are its children
+            if name in ("__call__", "_default_save_signature") or (
+                is_own and name.startswith("trace_")
+            ):
                 continue
-            if is_own or name.startswith("_") or name in _CALLED:
+            # these are called while optimizers are restored
+            if is_own or name.startswith("_") or name in ("add_slot", "get_slot", "get_slot_names"):
                 yield child.node_id
         for saved in node.saveable_objects.values():
             yield from (saved.save_function, saved.restore_function)
@@ -163,7 +157,7 @@ def _captured(meta_graph: Any, number: int) -> Names | None:
     registered = objects[number].registered_name if kind else ""
     if kind == "asset" and not registered:
         return GIVEN
-    if kind != "constant" or registered not in ("", _CONSTANT_CLASS):
+    if kind != "constant" or registered not in ("", "tf.TrackableConstant"):
         return None  # what is loaded is not what its kind says
     name, found = objects[number].constant.operation, None
     for node in meta_graph.graph_def.node:

@@ -29,8 +29,6 @@ from placer.extraction.reading.loaded_variables import VALUE, string_values
 from placer.extraction.splitting.split_checkpoints import write_partial_checkpoint
 from placer.graph.op_types import ASSIGNS, RESTORES, TABLE_INITIALISERS
 
-_POLICY = "save_variable_devices"
-
 RESTORED = ASSIGNS | TABLE_INITIALISERS
 """Op types that take what was read."""
 
@@ -47,7 +45,7 @@ def load_one_by_one(
     if damage := index.unreadable or index.damage:
         raise ModelError(f"{str(folder)!r}: {damage}")
     options = tf.saved_model.LoadOptions(
-        experimental_variable_policy=_POLICY, experimental_skip_checkpoint=True
+        experimental_variable_policy="save_variable_devices", experimental_skip_checkpoint=True
     )
     chosen = _chosen(saved_model, tags)
     with _lifted_where_placed(), _constants_where_placed(chosen):

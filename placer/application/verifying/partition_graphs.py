@@ -21,7 +21,6 @@ from placer.graph.tensor_names import op_of, source_of, split_tensor
 
 SEND_TYPES = frozenset({"_Send", "_HostSend"})
 RECEIVE_TYPES = frozenset({"_Recv", "_HostRecv"})
-FUSED_PREFIXES = ("_Mkl", "_Fused")
 
 _CONTROL_CONSTANT = re.compile(r"(.+)/ctrl(?:/_|_S|_G)\d+")
 """On a cluster _S between tasks (master_session.cc), _G between devices of one (graph_mgr.cc)."""
@@ -109,7 +108,7 @@ def read_execution(
         flat = reader.flat_name(node)
         if flat in names.ops:
             devices[flat] = named(node.device)
-            if node.op.startswith(FUSED_PREFIXES):
+            if node.op.startswith(("_Mkl", "_Fused")):
                 fused.add(flat)
         elif owner := reader.owner(node.name):
             inner.setdefault(owner, set()).add(named(node.device))

@@ -41,10 +41,6 @@ from placer.plan.plan import Plan
 from placer.processes import LONG_SECONDS
 from placer.simulation.building import build_libraries
 
-_UNREGISTERED = "has not been registered"
-"""The words of TensorFlow on a SavedModel whose objects are of types that other packages register.
-"""
-
 _FLAT = (
     "tf.saved_model.load lacks a type that the model's objects have, which another package "
     "registers: the graph of the signature was run in a session, as TensorFlow Serving does"
@@ -207,7 +203,8 @@ def _verify_file(
         try:
             runs = run_in_child(request)
         except ModelError as error:
-            if _UNREGISTERED in str(error) and model.is_eager:
+            # objects of types that other packages register
+            if "has not been registered" in str(error) and model.is_eager:
                 choice = ProgramChoice(
                     tag_set=",".join(model.program.tags),
                     signature=model.program.signature,

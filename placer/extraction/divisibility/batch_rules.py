@@ -55,8 +55,6 @@ _ROWS = """
     SparseSoftmaxCrossEntropyWithLogits SoftmaxCrossEntropyWithLogits L2Normalize
     LSTMBlockCell GRUBlockCell _FusedConv2D ImageProjectiveTransformV2 ImageProjectiveTransformV3
 """
-_PAIRED = ("CrossEntropy", "BlockCell", "Transform")
-"""Parts of the names of those that read two tensors of examples."""
 
 _SHAPES = """
     StridedSlice Slice Pack Unpack Concat ConcatV2 Mul Add AddV2 Sub FloorDiv FloorMod Maximum
@@ -166,7 +164,8 @@ def _rows(op: BatchOp) -> list[State]:
     """Examples in front, weights apart from them."""
     if any(state.axis for _, state in op.batched) or op.states[0] is None:
         raise Undecided("does not have the examples along its first axis")
-    if not any(part in op.small.op_type for part in _PAIRED):
+    # those that read two tensors of examples
+    if not any(part in op.small.op_type for part in ("CrossEntropy", "BlockCell", "Transform")):
         op.only(0)
     found = [op.held(number) for number in range(len(op.small.info.outputs))]
     if any(state.axis for state in found):

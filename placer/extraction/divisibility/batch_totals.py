@@ -23,8 +23,6 @@ _LINEAR = """
     CheckNumerics CheckNumericsV2 Unpack SplitV StridedSlice Slice Transpose Tile BroadcastTo
 """
 _SUMS = ("Add", "AddV2", "Sub", "AddN", "AccumulateNV2", "Pack", "ConcatV2", "Concat", "Split")
-_CHOICES = ("Select", "SelectV2")
-_PRODUCTS = ("Mul", "MulNoNan", "MatMul", "BatchMatMulV2")
 _QUOTIENTS = ("RealDiv", "Div", "DivNoNan")
 _OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "NoOp", "Assert")
 _WHOLE = ("int32", "int64", "bool")
@@ -66,7 +64,7 @@ def _of_totals(op: BatchOp) -> State:
     if op_type in _SUMS:  # the axis of a concatenation is a constant
         is_first = op_type in ("Concat", "Split")
         return _sum(states[1:] if is_first else states[:-1] if op_type == "ConcatV2" else states)
-    if op_type in _CHOICES and states[0] is None:
+    if op_type in ("Select", "SelectV2") and states[0] is None:
         return _sum(states[1:])
     rounds = op_type == "Cast" and op.small.info.outputs[0].dtype in _WHOLE
     if op_type in _LINEAR.split() and not rounds and not any(states[1:]):
@@ -77,7 +75,7 @@ def _of_totals(op: BatchOp) -> State:
 def _of_scaled(op: BatchOp) -> State:
     """The state of a product or quotient; no other op is linear in a sum over the batch."""
     op_type, states = op.small.op_type, op.states
-    if op_type in _PRODUCTS:
+    if op_type in ("Mul", "MulNoNan", "MatMul", "BatchMatMulV2"):
         return _product(op)
     if op_type in _QUOTIENTS and _is_plain(states[1]):
         return _scaled(states[0], -_power(states[1]))

@@ -40,9 +40,6 @@ INPUT_ANCHOR = "_placer_input"
 """Marks the identities that a placement adds before control flow (see
 ``placer.application.placing.control_flow_placement``); they are looked through."""
 
-RANDOM_PREFIXES = ("Random", "Stateful", "CudnnRNN")
-"""Stateful op types that need not run unless their output is read."""
-
 _NO_NAMES: frozenset[str] = frozenset()
 
 Source = tuple[Scope, str, int]
@@ -159,7 +156,8 @@ class _Inliner:
         definition = self.definitions.find(node.op)
         if definition is None or not definition.is_stateful or not node.input:
             return False
-        return node.op not in READS and not node.op.startswith(RANDOM_PREFIXES)
+        # random ops need not run unless their output is read
+        return node.op not in READS and not node.op.startswith(("Random", "Stateful", "CudnnRNN"))
 
     def control_sources(self, scope: Scope, name: str) -> list[tuple[Scope, str]]:
         """The plain ops, and anchors of calls, that a control edge from ``name`` waits for."""

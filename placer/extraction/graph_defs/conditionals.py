@@ -29,8 +29,6 @@ results, its control input is what waits for either branch.  ``True`` if a branc
 BRANCH = "_placer_branch"
 """Marks the call of a branch with the name of what waits for either branch."""
 
-_CONDITIONALS = frozenset({"If", "StatelessIf"})
-
 
 def lower_conditionals(nodes: Iterable[Any]) -> list[Any]:
     """``nodes`` (of a graph or a function) with every ``If`` that asks for it lowered."""
@@ -45,7 +43,7 @@ def lower_conditionals(nodes: Iterable[Any]) -> list[Any]:
 
 
 def _is_lowered(node: Any) -> bool:
-    return node.op in _CONDITIONALS and attribute(node.attr, LOWERED).b
+    return node.op in ("If", "StatelessIf") and attribute(node.attr, LOWERED).b
 
 
 def _lower(conditional: Any, taken: set[str]) -> Iterator[Any]:

@@ -18,9 +18,6 @@ IGNORED_ATTRIBUTES = frozenset(
 """Numbers and settings of one process among them: ``config_proto`` of a call counts its devices,
 ``token`` of a Python function those before it."""
 
-_OWN_NAME = "_user_specified_name"
-_SHARED_NAME = "shared_name"
-
 
 def fingerprint_graph(
     graph_def: Any,
@@ -124,9 +121,9 @@ class _Hasher:
 def _is_of_process(op_type: str, key: str, value: Any) -> bool:
     """Whether an attribute names what only this process calls so: a capture by its number, or a
     table by a number or where its file lies."""
-    if key == _SHARED_NAME:
+    if key == "shared_name":
         return op_type in TABLES
-    return key == _OWN_NAME and bool(value.s.isdigit())
+    return key == "_user_specified_name" and bool(value.s.isdigit())
 
 
 def _tensor(reference: str) -> str:

@@ -25,8 +25,6 @@ from placer.graph.tensor_names import is_control, source_of
 _READERS = LOOPS | {READ_VARIABLE, "VariableShape", "ResourceGather"}
 """Op types that take a handle and do not write (a loop is looked at by itself)."""
 
-_MARK = "__reads_before"
-
 
 def with_reads_before_loops(
     program: FlatProgram, is_apart: Callable[[NodeDef], bool] = lambda _: True
@@ -135,7 +133,7 @@ class _Bodies:
             node.attr["_read_only_resource_inputs"].list.i[:] = kept
 
     def copy(self, function: Any, values: Mapping[int, int], *, returns: bool) -> str:
-        name = f"{function.signature.name}{_MARK}_{'_'.join(map(str, values))}"
+        name = f"{function.signature.name}__reads_before_{'_'.join(map(str, values))}"
         if any(known.signature.name == name for known in self.written.function):
             return name
         copy = self.written.function.add()

@@ -32,8 +32,6 @@ _KINDS: Mapping[str, str] = {
 }
 """The field of an AttrValue by the kind that an ``OpDef.AttrDef`` declares; else ``list``."""
 
-_KINDS_WITH_TYPES = frozenset({"type", "list"})
-
 Declared = tuple[tuple[str, str, bool], ...]
 """(name, field of the AttrValue, whether it must be given) of every attribute of an op type."""
 
@@ -77,7 +75,7 @@ class _Declarations:
         for name, kind, required in self.declared[op_type]:
             if name in attributes:
                 value = attributes[name]
-                if value.WhichOneof("value") != kind or kind in _KINDS_WITH_TYPES:
+                if value.WhichOneof("value") != kind or kind in ("type", "list"):
                     _check_attribute(node, name, value, kind)
             elif required:
                 raise _malformed(node, f"lacks the attribute {name!r}")

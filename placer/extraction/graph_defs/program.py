@@ -36,10 +36,7 @@ class CompositePart:
     @property
     def is_ragged(self) -> bool:
         """Whether the whole is ragged; else it is sparse."""
-        return self.role in RAGGED_ROLES
-
-
-RAGGED_ROLES = frozenset({"flat_values", "row_splits"})
+        return self.role in ("flat_values", "row_splits")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,6 @@ from pathlib import Path
 
 PACKAGE = "tensorflow"
 
-LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
-"""These take three quarters of the import of TensorFlow's core, in order of dependence."""
-
 EXTENSIONS = (
     *("bz2", "decimal", "fcntl", "hashlib", "json", "lzma", "random", "resource", "ssl", "zlib"),
     *("google.protobuf.descriptor", "ml_dtypes", "numpy", "wrapt"),
@@ -42,7 +39,8 @@ def _load() -> None:
         return
     load = ctypes.CDLL(None).dlopen  # without the interpreter's lock, which ctypes.CDLL() holds
     load.argtypes, load.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
-    for name in LIBRARIES:
+    # three quarters of the import of TensorFlow's core, in order of dependence
+    for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
         path = Path(folders[0]) / name
         if path.exists():
             load(os.fsencode(path), os.RTLD_LAZY)  # a third faster: few functions will be called

@@ -121,9 +121,6 @@ def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, Tens
 
 _MOST_CHARACTERS = 300
 
-_INNER = "Exception encountered:"
-"""Comes before the reason in what Keras says of a layer, after all of its configuration."""
-
 
 def require_safe(path: Path) -> None:
     """Raises :class:`ModelError` if loading a Keras file would run code not of Keras, or read other
@@ -202,7 +199,7 @@ def _reason(error: Exception) -> str:
     """Returns what an error says, on one line: the innermost reason whole as far as there is room,
     what Keras says before it (a layer with its configuration) cut."""
     text = " ".join(str(error).split())
-    told, found, inner = text.rpartition(_INNER)
+    told, found, inner = text.rpartition("Exception encountered:")  # before the reason
     if not found:
         return text[: 2 * _MOST_CHARACTERS]
     return f"{told[:_MOST_CHARACTERS].rstrip()} ... {inner.strip()[-_MOST_CHARACTERS:]}"

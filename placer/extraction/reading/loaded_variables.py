@@ -35,8 +35,6 @@ from placer.graph.tensor_names import data_inputs, op_of, source_of
 
 VALUE = "VARIABLE_VALUE"
 _SUFFIX = f"/.ATTRIBUTES/{VALUE}"
-_HOST_ONLY = frozenset({"int32", "string", "variant"})
-"""Dtypes whose values TensorFlow keeps in host memory, on whatever device a variable is."""
 
 
 def find_stored(
@@ -310,7 +308,8 @@ class _Finder:
             yield StoredVariable(
                 name=key.removesuffix(_SUFFIX),
                 bytes=entry.bytes,
-                host_only=entry.dtype in _HOST_ONLY,
+                # which TensorFlow keeps in host memory, on whatever device a variable is
+                host_only=entry.dtype in ("int32", "string", "variant"),
                 by_node=handle in self.nodes and self.nodes[handle].op in REF_VARIABLES,
                 asked=self.asked.get(handle, ""),
                 handle=used,

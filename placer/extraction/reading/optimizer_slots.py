@@ -11,8 +11,6 @@ from typing import Any
 
 from placer.extraction.reading.created_variables import created_on
 
-_HOST = "/device:CPU:0"
-
 
 @contextmanager
 def with_host_optimizer(model: Any, *, values: bool) -> Iterator[Any]:
@@ -20,7 +18,7 @@ def with_host_optimizer(model: Any, *, values: bool) -> Iterator[Any]:
     on the host, and without ``values`` take no memory.  Yields the copy."""
     optimizer = model.optimizer
     own = copied_optimizer(optimizer)
-    with created_on(lambda _: _HOST, values=values):
+    with created_on(lambda _: "/device:CPU:0", values=values):
         own.build(model.trainable_variables)
     names = [name for name, value in vars(model).items() if value is optimizer]
     try:

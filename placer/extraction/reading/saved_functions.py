@@ -27,9 +27,6 @@ INITIALISER_SIGNATURE = "__saved_model_init_op"
 
 _MOST_NAMED = 12
 
-_CONTAINER = "saved_object"
-"""Keeps an added handle apart from those of the main graph, whatever their shared names."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedFunction:
@@ -254,7 +251,8 @@ class _Export:
             node.attr["dtype"].type = item.variable.dtype
             node.attr["shape"].shape.CopyFrom(item.variable.shape)
             node.attr["shared_name"].s = item.variable.name.encode()
-            node.attr["container"].s = f"{_CONTAINER}_{object_id}".encode()
+            # apart from those of the main graph, whatever their shared names
+            node.attr["container"].s = f"saved_object_{object_id}".encode()
             return str(node.name)
         table = self.table(item) if kind == "resource" else None
         if table is None:

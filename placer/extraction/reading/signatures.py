@@ -29,7 +29,6 @@ from placer.graph.program_source import Warning_
 from placer.graph.stored_variables import StoredVariables
 from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 
-DEFAULT_TAG_SET = "serve"
 DEFAULT_SIGNATURE = "serving_default"
 
 
@@ -119,7 +118,7 @@ def _absent_weights(meta_graph: Any, path: Path, index: CheckpointIndex) -> Iter
 def choose_meta_graph(saved_model: Any, path: Path, tag_set: str | None) -> Any:
     """The MetaGraphDef with exactly the given tags (comma-separated, none in an empty string); if
     they are not given (``None``) that for ``serve``, else the only one there is."""
-    asked = {tag for tag in (DEFAULT_TAG_SET if tag_set is None else tag_set).split(",") if tag}
+    asked = {tag for tag in ("serve" if tag_set is None else tag_set).split(",") if tag}
     for meta_graph in saved_model.meta_graphs:
         if set(meta_graph.meta_info_def.tags) == asked:
             return meta_graph

@@ -60,9 +60,7 @@ def table_bytes(count: int, slot_bytes: int, text_length: int, *, is_mutable: bo
     return capacity * (slot_bytes + 1) + texts
 
 
-_FROM_FILE = "InitializeTableFromTextFile"
 _KEYS = "/.ATTRIBUTES/table-keys"
-_VALUES = "/.ATTRIBUTES/table-values"
 
 
 def find_tables(
@@ -108,7 +106,7 @@ def _mutable_bytes(index: CheckpointIndex) -> int:
     """Returns the bytes of the mutable tables that the checkpoint restores."""
     found = 0
     for key, entry in index.entries.items():
-        values = index.entries.get(key.removesuffix(_KEYS) + _VALUES)
+        values = index.entries.get(key.removesuffix(_KEYS) + "/.ATTRIBUTES/table-values")
         if key.endswith(_KEYS) and values is not None:
             count = prod(entry.shape)
             slots = sum(_slot_bytes(t.dtype) for t in (entry, values))
@@ -155,7 +153,7 @@ def _filled(
         return
     keys, values = (dtype_name(attribute(table.attr, k).type) for k in ("key_dtype", "value_dtype"))
     slots = _slot_bytes(keys) + _slot_bytes(values)
-    if node.op.startswith(_FROM_FILE):
+    if node.op.startswith("InitializeTableFromTextFile"):
         lines = _lines(path, _file_name(read[1], nodes, files))
         yield table, lines and table_bytes(lines[0], slots, lines[1])
         return

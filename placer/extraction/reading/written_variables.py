@@ -25,9 +25,6 @@ from placer.graph.tensor_names import data_inputs, op_of, source_of
 _KEEPS = READS | {"SaveV2", "DisableCopyOnRead", "NoOp"}
 """Op types that take a handle and leave the variable as it is."""
 
-_COLLECTIONS = ("variables", "trainable_variables", "local_variables", "model_variables")
-"""Where TensorFlow 1 has the definitions of variables."""
-
 
 def find_unwritten(signature: str, meta_graph: Any, index: CheckpointIndex) -> set[str]:
     """The handles of the main graph whose variables are objects that only the restore op writes.
@@ -96,7 +93,8 @@ def _initializers(collections: Any) -> Iterator[str]:
     from google.protobuf.message import DecodeError
     from tensorflow.core.framework.variable_pb2 import VariableDef
 
-    for key in _COLLECTIONS:
+    # where TensorFlow 1 has the definitions of variables
+    for key in ("variables", "trainable_variables", "local_variables", "model_variables"):
         values = collections[key].bytes_list.value if key in collections else ()
         for value in values:
             with suppress(DecodeError):  # of another kind

@@ -77,7 +77,6 @@ class LoopVariables:
         return kept
 
 
-_CREATORS = frozenset({"TensorArrayV3", "StackV2"})
 _READERS = frozenset(
     {"TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayConcatV3", "TensorArraySizeV3"}
     | {"StackPopV2"}
@@ -110,7 +109,7 @@ class HandleContents:
         """The op that made the handle which ``node`` uses, where it can be followed there."""
         seen: set[str] = set()
         node = self.nodes.get(op_of(node.input[0]))
-        while node is not None and node.op not in _CREATORS:
+        while node is not None and node.op not in ("TensorArrayV3", "StackV2"):
             if node.name in seen or node.op not in _PASSING or not node.input:
                 return None
             seen.add(node.name)

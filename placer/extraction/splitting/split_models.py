@@ -16,8 +16,6 @@ from placer.extraction.splitting.split_graphs import copies_of, find_tables, is_
 from placer.graph.op_types import CALLS
 from placer.graph.tensor_names import data_inputs, op_of
 
-_GENERIC = "_generic_user_object"
-
 
 def split_model(source: Path, counts: Mapping[str, int], target: Path, *, weights: bool) -> None:
     """Writes the model ``source`` to ``target`` with variables split into so many parts.
@@ -131,7 +129,7 @@ def _split_objects(objects: Any, numbers: Mapping[int, Table]) -> None:
         whole = copied(objects.nodes[number])
         node = objects.nodes[number]
         node.ClearField("variable")
-        node.user_object.identifier = _GENERIC
+        node.user_object.identifier = "_generic_user_object"
         node.user_object.version.producer = 1
         node.user_object.version.min_consumer = 1
         node.ClearField("slot_variables")

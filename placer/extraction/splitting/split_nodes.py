@@ -29,9 +29,6 @@ _OUTPUT = {  # in functions, the name of the first output where it is not "outpu
     "RestoreV2": "tensors",
 }
 
-_LARGEST_IDS = {3: 2**31 - 1, 5: 2**15 - 1}
-"""By DataType: DT_INT32 and DT_INT16."""
-
 Parts = tuple[Table, list[str]]
 """A table, and the tensors that its parts are in a scope."""
 
@@ -149,7 +146,8 @@ class ScopeSplitter:
     def _id_type(self, node: Any, table: Table) -> int:
         """The type of the ids, if it can count all rows."""
         number = int(node.attr["Tindices"].type)
-        if table.shape[0] - 1 > _LARGEST_IDS.get(number, 2**63 - 1):
+        # of int32 and int16
+        if table.shape[0] - 1 > {3: 2**31 - 1, 5: 2**15 - 1}.get(number, 2**63 - 1):
             raise self.refuse(node, table, "has ids of a type too small for all rows")
         return number
 

@@ -30,7 +30,6 @@ FUSED = "fused"
 SIDE_INPUT = "side-input"
 
 _BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
-_SUMS = frozenset({"Add", "AddV2"})
 
 
 def copied_reads(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
@@ -69,7 +68,7 @@ def fused_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost
         if op.op_type != "Relu" or not op.inputs:
             continue
         before = graph.ops[op_of(op.inputs[0])]
-        is_sum = before.op_type in _SUMS and readers[op.inputs[0]] == 1
+        is_sum = before.op_type in ("Add", "AddV2") and readers[op.inputs[0]] == 1
         if is_normalised(op.inputs[0]):
             found[op.name] = replace(costs[op.name], gpu_kind=FUSED)
         elif is_sum and any(map(is_normalised, before.inputs)):

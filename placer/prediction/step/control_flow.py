@@ -16,7 +16,6 @@ _SAME_VALUE = (
     frozenset({"Identity", "StopGradient", "PreventGradient", "Cast", "EnsureShape"})
     | (ENTERS | SWITCHES | NEXT_ITERATIONS)  # of loops of TensorFlow 1
 )
-_ADDITIONS = frozenset({"Add", "AddV2", "Sub"})
 _MIRRORED = {
     "Less": "Greater",
     "LessEqual": "GreaterEqual",
@@ -155,7 +154,7 @@ def _step(index: int, body: OpGraph, arguments: Sequence[Number | None]) -> Numb
     if index >= len(body.fetches):
         return None
     addition = body.ops[op_of(origin(body.fetches[index], body))]
-    if addition.op_type not in _ADDITIONS:
+    if addition.op_type not in ("Add", "AddV2", "Sub"):
         return None
     for counter, added in (addition.inputs, addition.inputs[::-1]):
         if argument_of(counter, body) == index:

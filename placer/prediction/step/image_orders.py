@@ -16,7 +16,6 @@ from cost_models.op_cost import OpCost
 from placer.graph.op_graph import Op, OpGraph
 
 _SMALL_BYTES = 64 << 10
-_IMAGE_RANKS = (4, 5)
 
 _AGNOSTIC = frozenset(
     """
@@ -48,15 +47,12 @@ class ImageOrder:
     turned: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
-AS_WRITTEN = ImageOrder()
-
-
 def find_image_order(
     graph: OpGraph, costs: Sequence[OpCost], on_gpu: Sequence[bool], sizes: Sequence[int]
 ) -> ImageOrder:
     """The order of the images of a step; ``costs`` and ``on_gpu`` are by op, ``sizes`` by value."""
     if not any(cost.channels_first and gpu for cost, gpu in zip(costs, on_gpu, strict=True)):
-        return AS_WRITTEN
+        return ImageOrder()
     first: set[int] = set()
     last: set[int] = set()
     turned: dict[int, tuple[int, ...]] = {}
@@ -99,7 +95,7 @@ def _image_values(graph: OpGraph) -> tuple[int, ...]:
     for op in graph.ops.values():
         weights = op.op_type in ("Const", "ReadVariableOp", "Variable", "VariableV2")
         for tensor in op.info.outputs:
-            if not weights and tensor.shape is not None and len(tensor.shape) in _IMAGE_RANKS:
+            if not weights and tensor.shape is not None and len(tensor.shape) in (4, 5):
                 found.append(number)
             number += 1
     return tuple(found)

@@ -25,9 +25,6 @@ from placer.prediction.step.tensor_lists import CUT, cut_items
 
 RESIDENT_OUTPUTS = REF_VARIABLES | {"Const", "HostConst", "_HostConst"}
 
-_DENSE_UPDATES = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
-
-
 T = TypeVar("T")
 
 _VARIABLE_EFFECTS = (Effect.READ_VARIABLE, Effect.UPDATE_VARIABLE, Effect.ASSIGN_VARIABLE)
@@ -289,7 +286,7 @@ def _effect_of_type(op_type: str) -> Effect | None:
     """The effect of all ops of a type, ``None`` where shapes or dtypes decide."""
     if op_type in _EFFECTS:
         return _EFFECTS[op_type]
-    if op_type.startswith(_DENSE_UPDATES):
+    if op_type.startswith(("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")):
         return Effect.UPDATE_VARIABLE
     return None if op_type in (*_LIST_ARITHMETIC, *CUT) else Effect.PLAIN
 

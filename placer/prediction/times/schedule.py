@@ -86,10 +86,6 @@ def _bytes(members: Sequence[str], costs: Mapping[str, OpCost]) -> int:
     return costs[members[0]].output_bytes[0] or 0
 
 
-COLLECTIVES = "collectives"
-"""The queue of a device besides that of its ops: one collective runs at a time."""
-
-
 def predict_schedule(
     graph: OpGraph,
     costs: Mapping[str, OpCost],
@@ -189,7 +185,8 @@ def list_tasks(
         seconds = ring_seconds(members, costs, routes.device_of, cluster)
         for name in members:
             tasks.seconds[number[name]] += seconds
-            tasks.resource[number[name]] = (routes.device_of[name], COLLECTIVES)
+            # one collective runs at a time
+            tasks.resource[number[name]] = (routes.device_of[name], "collectives")
     device_of = [device for _, device in keys]
     for index, op in enumerate(graph.ops.values()):
         found = dict.fromkeys(_dependencies(op, index, graph, routes, device_of, number, arrival))

@@ -14,7 +14,6 @@ _COLOURS = (
     "#6ba3e8", "#f0a35e", "#6cc3a0", "#d58bc6", "#d9c355",
     "#e58484", "#62bfd0", "#a894e6", "#a5bf62", "#c4a484",
 )  # fmt: skip
-_CPU_COLOUR = "#a9b1bd"
 _PALE = '"#99a1ad"'
 
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -82,7 +81,7 @@ def device_colours(step: PredictedStep) -> dict[str, str]:
 
     accelerators = [name for name in step.devices if not is_cpu(name)]
     return {
-        name: _CPU_COLOUR if is_cpu(name) else _COLOURS[accelerators.index(name) % len(_COLOURS)]
+        name: "#a9b1bd" if is_cpu(name) else _COLOURS[accelerators.index(name) % len(_COLOURS)]
         for name in step.devices
     }
 
