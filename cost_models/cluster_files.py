@@ -215,15 +215,11 @@ def _toml_efficiency(table: object, where: str) -> dict[str, Efficiency]:
     return {kind: Efficiency(**row) for kind, row in table.items()}
 
 
-def _check_positive(rates: Iterable[tuple[str, object]], where: str) -> None:
+def _check_positive(rates: Iterable[tuple[str, Any]], where: str) -> None:
     for key, value in rates:
-        if not _is_positive(value):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value < math.inf:
             raise ValueError(f"{where}: {key} must be a number above zero, got {value!r}")
-
-
-def _is_positive(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 < value < math.inf
 
 
 def _toml_links(rows: Iterable[tuple[str, Table]], names: set[str]) -> dict[tuple[str, str], Link]:

@@ -113,7 +113,8 @@ def op_cost(info: OpInfo) -> OpCost:
         output_bytes=tuple(outputs),
         persistent_bytes=persistent_bytes(info) or 0,
         unmodelled=found is None,
-        precision=_precision(info),
+        # the floating type of the first result, or else of the first input that has one
+        precision=next((t.dtype for t in (*info.outputs, *info.inputs) if "float" in t.dtype), ""),
         op_type=info.op,
     )
 
@@ -158,14 +159,6 @@ def _free_cost(info: OpInfo) -> OpCost:
         inaccurate=kept is None,
         op_type=info.op,
     )
-
-
-def _precision(info: OpInfo) -> str:
-    """The floating type of the first result, or else of the first input that has one."""
-    for tensor in (*info.outputs, *info.inputs):
-        if "float" in tensor.dtype:
-            return tensor.dtype
-    return ""
 
 
 def _is_unsized(tensor: TensorProperties) -> bool:

@@ -53,7 +53,9 @@ def precision_rate(device: DeviceProperties, cost: OpCost) -> float:
         return device.peak_flops
     if device.peak_flops_fp16 is not None:
         return device.peak_flops_fp16
-    return device.peak_flops * _half_ratio(device)
+    capability = _numbers(capability_of(device))
+    ratios = (ratio for limit, ratio in _HALF_RATIO if capability < limit)
+    return device.peak_flops * next(ratios, _NEWEST_HALF_RATIO)
 
 
 def usual_efficiency(cost: OpCost, device: DeviceProperties) -> Efficiency:
@@ -89,12 +91,6 @@ def capability_of(device: DeviceProperties) -> str:
     if device.compute_capability:
         return device.compute_capability
     return "7.5" if device.peak_flops < _LARGEST_PEAK_BEFORE_AMPERE else "8.0"
-
-
-def _half_ratio(device: DeviceProperties) -> float:
-    capability = _numbers(capability_of(device))
-    ratios = (ratio for limit, ratio in _HALF_RATIO if capability < limit)
-    return next(ratios, _NEWEST_HALF_RATIO)
 
 
 def _is_half(cost: OpCost, device: DeviceProperties) -> bool:

@@ -96,7 +96,7 @@ def _extract_live(
     from placer.extraction.division.dividing import divided
     from placer.extraction.reading.loading import load_program
     from placer.extraction.reading.portable_programs import pack_program
-    from placer.extraction.shapes.binding import capture_states, needs_binding
+    from placer.extraction.shapes.binding import capture_states
 
     program = load_program(source, **choice)
     if choice["tag_set"] or choice["signature"] not in (None, "", program.signature):
@@ -110,7 +110,8 @@ def _extract_live(
         in_parts = divided(program, division)
         parts = pack_program(in_parts, capture_states(in_parts))
         return ask(LiveSource(program=parts, whole=pack_program(program, captures)), len(parts))
-    if not needs_binding(program) and not bindings["shapes"]:
+    is_open = any(item.shape is None or None in item.shape for item in program.inputs)
+    if not is_open and not bindings["shapes"]:
         return analyse_program(program, captures, **bindings)
     packed = pack_program(program, captures)
     return ask(LiveSource(program=packed), len(packed))

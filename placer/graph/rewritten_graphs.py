@@ -100,7 +100,8 @@ def rewire(
         found[swap.name] = replace(
             on_host, inputs=(f"{swap.arrival}:0",), control_inputs=swap.after
         )
-    late.check_all_read()
+    if late.unread:
+        raise UsageError(f"the plan adds {min(late.unread)}, which nothing would read")
     return _sorted(found, wirings, rewriting)
 
 
@@ -132,11 +133,6 @@ class _LateValues:
             return tensor
         self.unread.discard(name)
         return f"{name}:{index if op in self.clones else 0}"
-
-    def check_all_read(self) -> None:
-        """Raises :class:`UsageError` if a late value is computed for nobody."""
-        if self.unread:
-            raise UsageError(f"the plan adds {min(self.unread)}, which nothing would read")
 
 
 def _check(wirings: Mapping[str, Wiring], rewriting: Rewriting) -> None:

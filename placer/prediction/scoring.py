@@ -190,9 +190,3 @@ def _overloads(problem: PlacementProblem, load_bytes: Sequence[Sequence[int]]) -
                 f"{problem.device_names[device]} holds {load} bytes at moment {moment}, "
                 f"{load - capacity} above its capacity of {capacity}"
             )
-
-
-def most_held_bytes(problem: PlacementProblem) -> int:
-    """Returns what all ops together hold at most, at the moments that are known."""
-    moments = (sum(each.values()) for each in problem.live_bytes)
-    return sum(problem.resident_bytes) + max(moments, default=0)

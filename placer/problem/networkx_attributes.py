@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,7 @@ def edges_of(
     """
     control: list[tuple[int, int, int]] = []
     tensors: dict[tuple[Hashable, Hashable], tuple[int, list[int], int]] = {}
-    for count, (source, target, found) in enumerate(_edge_rows(graph)):
+    for count, (source, target, found) in enumerate(graph.edges(data=True)):
         if _flag(f"{source} -> {target}", found, "control", default=False):
             control.append((int(found.get("position", 0)), number[target], number[source]))
             continue
@@ -94,12 +94,6 @@ def edges_of(
         for position, (producer, ops, size) in zip(positions, tensors.values(), strict=True)
     ]
     return placed, [(before, after) for _, after, before in sorted(control)]
-
-
-def _edge_rows(
-    graph: DiGraph[Any] | MultiDiGraph[Any],
-) -> Iterator[tuple[Hashable, Hashable, Attributes]]:
-    yield from graph.edges(data=True)
 
 
 def devices_of(node: Hashable, found: Attributes, name: str, known: Sequence[str]) -> list[str]:

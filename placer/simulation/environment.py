@@ -49,7 +49,7 @@ def simulate_gpus(devices: str) -> tuple[SimulatedGpu, ...]:
             "TensorFlow is imported already and has looked for GPUs: call "
             "placer.simulate_gpus() before import tensorflow"
         )
-    if _has_driver():
+    if "libcuda.so" in _mapped():
         raise UsageError(
             "this process has loaded the driver of real GPUs: simulate others in a process of "
             "their own"
@@ -148,7 +148,3 @@ def _mapped() -> str:
 
 def _is_loaded() -> bool:
     return "libplacer_gpus.so" in _mapped()
-
-
-def _has_driver() -> bool:
-    return "libcuda.so" in _mapped()

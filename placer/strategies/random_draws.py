@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from tensorflow.python.ops import (
@@ -83,13 +84,9 @@ def _drawing_by(call: Callable[..., Any]) -> Iterator[None]:
         if _DRAWING.match(name) and not _OTHER.search(name) and callable(function)
     ]
     for module, name, function in before:
-        setattr(module, name, _bound(call, function))
+        setattr(module, name, partial(call, function))
     try:
         yield
     finally:
         for module, name, function in before:
             setattr(module, name, function)
-
-
-def _bound(call: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **settings: call(function, *args, **settings)

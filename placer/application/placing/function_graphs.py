@@ -64,7 +64,8 @@ def build_function(
         signature = _set_structure(graph, ends, original)
     function = functions.ConcreteFunction.from_func_graph(graph, signature, attrs={})
     function.set_variables(variables)
-    weakref.finalize(function, _forget_functions, registered)
+    for name in registered:
+        weakref.finalize(function, context.remove_function, name)
     return function
 
 
@@ -94,11 +95,6 @@ def _register_functions(graph_def: Any) -> list[str]:
     for function in graph_def.library.function:
         context.context().add_function_def(function)
     return list(names.values())
-
-
-def _forget_functions(names: Sequence[str]) -> None:
-    for name in names:
-        context.remove_function(name)
 
 
 def _set_ends(graph: Any, ends: FunctionEnds, captures: Captures) -> None:

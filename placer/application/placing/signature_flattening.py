@@ -55,7 +55,10 @@ def flatten_function(
     function.node_def.extend(body)
     function.ret.clear()
     function.ret.update(results)
-    _set_control_outputs(function, [name.removeprefix(prefix) for name in sinks])
+    function.control_ret.clear()
+    waited = [name.removeprefix(prefix) for name in sinks]
+    function.control_ret.update(zip(waited, waited, strict=True))
+    function.signature.control_output[:] = waited
 
 
 def argument_names(function: Any, call: Any) -> list[str]:
@@ -94,14 +97,6 @@ def _body_node(node: Any, prefix: str, inner: Any, arguments: Mapping[str, str])
         ),
     )
     return copy
-
-
-def _set_control_outputs(function: Any, names: Sequence[str]) -> None:
-    function.control_ret.clear()
-    del function.signature.control_output[:]
-    for name in names:
-        function.control_ret[name] = name
-        function.signature.control_output.append(name)
 
 
 def _body_references(nodes: Iterable[Any], definitions: OpDefinitions) -> Callable[[str], str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.protobufs import dtype_number, node_lists
+from placer.extraction.graph_defs.protobufs import dtype_number
 from placer.graph.op_types import RESTORES
 from placer.graph.tensor_names import op_of
 
@@ -160,7 +160,7 @@ def assets_of(meta_graph: Any) -> list[Any]:
 
 def _require_own_prefixes(graph_def: Any, folder: Path) -> None:
     """As :func:`require_own_paths`, of the constants that restoring ops read."""
-    for nodes in node_lists(graph_def):
+    for nodes in (graph_def.node, *(body.node_def for body in graph_def.library.function)):
         readers = {op_of(n.input[0]): n for n in nodes if n.op in RESTORES and n.input}
         for node in nodes if readers else ():
             for value in constant_strings(node) or () if node.name in readers else ():

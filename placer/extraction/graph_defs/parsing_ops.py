@@ -1,6 +1,6 @@
 """The features that a graph parses out of serialised ``tf.Example`` messages."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cost_models.op_info import Shape
@@ -56,11 +56,6 @@ class Parser:
     serialized: str
     features: tuple[Feature, ...]
     parses_sequences: bool = False
-
-    @property
-    def open_features(self) -> Iterator[Feature]:
-        """Yields those whose length the graph does not say."""
-        return (feature for feature in self.features if feature.is_open)
 
 
 def find_parsers(nodes: Iterable[NodeDef]) -> list[Parser]:

@@ -77,11 +77,6 @@ def _constant_bytes(op: Any) -> int:
     return int(count) * int(getattr(tensor.dtype, "size", 0) or 0)
 
 
-def node_lists(graph_def: Any) -> list[Sequence[NodeDef]]:
-    """The nodes of a GraphDef and those of each of its functions, apart."""
-    return [graph_def.node, *(function.node_def for function in graph_def.library.function)]
-
-
 def functions_by_name(graph_def: Any) -> dict[str, FunctionDef]:
     """The functions in the library of a GraphDef."""
     return {function.signature.name: function for function in graph_def.library.function}

@@ -260,8 +260,9 @@ def _parts_by_reader(
         op_type = node.op
         if op_type not in _RAGGED_ARGUMENTS and op_type not in _SPARSE_ARGUMENTS:
             continue
-        if op_type == "RaggedTensorToTensor" and not _takes_splits(node):
-            continue
+        partitions = set(attribute(node.attr, "row_partition_types").list.s)
+        if op_type == "RaggedTensorToTensor" and partitions != {b"ROW_SPLITS"}:
+            continue  # numbers of rows
         read = {name: list(map(op_of, texts)) for name, texts in _arguments(node).items()}
         if op_type in _SPARSE_ARGUMENTS:
             ops = [op for name in _SPARSE_ARGUMENTS[op_type] for op in read[name]]
@@ -275,11 +276,6 @@ def _parts_by_reader(
                 if op in keys:
                     found[op] = CompositePart(of=keys[ops[0]], role=role, level=level)
     return found
-
-
-def _takes_splits(node: Any) -> bool:
-    """Whether the partitions of a ``RaggedTensorToTensor`` are row splits, not numbers of rows."""
-    return set(attribute(node.attr, "row_partition_types").list.s) == {b"ROW_SPLITS"}
 
 
 def _arguments(node: Any) -> dict[str, list[str]]:

@@ -10,7 +10,6 @@ from placer.errors import ChoiceError, ModelError
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.program import (
     CompositePart,
-    FlatProgram,
     ProgramInput,
     RawProgram,
 )
@@ -19,14 +18,15 @@ from placer.extraction.graph_defs.tensorflow_core import import_core
 from placer.extraction.reading.checkpoint_index import ABSENT, CheckpointIndex, read_index
 from placer.extraction.reading.companions import other_signatures
 from placer.extraction.reading.composite_inputs import composite_part, label_saved_inputs
+from placer.extraction.reading.loaded_variables import find_stored
 from placer.extraction.reading.saved_functions import (
     export_function,
     listed_functions,
     saved_functions,
 )
+from placer.extraction.reading.written_variables import find_unwritten
 from placer.graph.op_types import VARIABLES
 from placer.graph.program_source import Warning_
-from placer.graph.stored_variables import StoredVariables
 from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -83,25 +83,11 @@ def read_meta_graph(meta_graph: Any, path: Path, choice: ProgramChoice) -> RawPr
         stripped_ops=tuple(meta_graph.meta_info_def.stripped_op_list.op),
         declared_shapes=declared_shapes(meta_graph, index),
         warnings=(*index.warnings, *_absent_weights(meta_graph, path, index)),
-        find_stored=partial(_find_stored, meta_graph=meta_graph, path=path, index=index)
+        find_stored=partial(find_stored, meta_graph=meta_graph, path=path, index=index)
         if path.is_dir()
         else None,
-        find_unwritten=partial(_find_unwritten, asked if is_exported else "", meta_graph, index),
+        find_unwritten=partial(find_unwritten, asked if is_exported else "", meta_graph, index),
     )
-
-
-def _find_unwritten(signature: str, meta_graph: Any, index: CheckpointIndex) -> set[str]:
-    from placer.extraction.reading.written_variables import find_unwritten
-
-    return find_unwritten(signature, meta_graph, index)
-
-
-def _find_stored(
-    program: FlatProgram, *, meta_graph: Any, path: Path, index: CheckpointIndex
-) -> StoredVariables:
-    from placer.extraction.reading.loaded_variables import find_stored
-
-    return find_stored(program, meta_graph, path, index)
 
 
 def _absent_weights(meta_graph: Any, path: Path, index: CheckpointIndex) -> Iterator[Warning_]:

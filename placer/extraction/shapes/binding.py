@@ -174,11 +174,6 @@ def capture_states(program: FlatProgram) -> dict[str, TensorState]:
     }
 
 
-def needs_binding(program: FlatProgram) -> bool:
-    """Whether an input has a dimension that the program leaves open."""
-    return any(item.shape is None or None in item.shape for item in program.inputs)
-
-
 def _given_shape(key: str, declared: Shape, given: Sequence[int | None]) -> tuple[int | None, ...]:
     shape = tuple(None if dim is None or dim < 0 else int(dim) for dim in given)
     fits = declared is None or (

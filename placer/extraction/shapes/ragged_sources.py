@@ -114,7 +114,8 @@ def find_sources(nodes: Sequence[NodeDef]) -> list[RaggedSource]:
             step=feature.shape,
         )
         for parser in find_parsers(nodes)
-        for feature in parser.open_features
+        for feature in parser.features
+        if feature.is_open
     ]
     found += [
         RaggedSource(

@@ -9,7 +9,7 @@ along the orders of the step (:mod:`placer.solving.caps.orders`).
 
 from dataclasses import replace
 
-from placer.prediction.scoring import most_held_bytes, score
+from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES
 from placer.solving.caps.orders import Orders
@@ -78,14 +78,11 @@ def _first_plan(search: StagedRun, deadline: Deadline) -> Reasons:
 
 def _is_divided(request: PeakRequest) -> bool:
     """Whether the least cost of a program is asked for that no accelerator holds."""
-    is_asked = request.searches_orders and request.asks_least_cost
-    return is_asked and _is_too_large(request.problem)
-
-
-def _is_too_large(given: PlacementProblem) -> bool:
-    """Whether no accelerator holds all."""
-    held = most_held_bytes(given)
-    return held > max((given.capacity_bytes[device] for device in given.beside_host), default=held)
+    given = request.problem
+    moments = (sum(each.values()) for each in given.live_bytes)
+    held = sum(given.resident_bytes) + max(moments, default=0)
+    most = max((given.capacity_bytes[device] for device in given.beside_host), default=held)
+    return request.searches_orders and request.asks_least_cost and held > most
 
 
 def _along_orders(

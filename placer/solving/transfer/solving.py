@@ -49,7 +49,8 @@ def solve_units(
     is_cut = clock.monotonic() >= until
     if start is not None:
         value = problem.value(start)
-        if value <= forced_bytes(problem) or _is_fixed(problem):
+        is_fixed = all(len(devices) == 1 for devices in problem.allowed)
+        if value <= forced_bytes(problem) or is_fixed:
             return replace(_judge(problem, start, value), is_cut=is_cut)
         known = [problem.expand(each) for each in (start, *known)]
         problem = contract(problem, value)
@@ -80,11 +81,6 @@ def _is_planned(problem: UnitProblem, parameters: SolverParameters) -> bool:
         return True
     is_ready = parameters.work_limit is not None or is_compiled(TRANSFER)
     return problem.unit_count > SCHEDULE.least_planned_units and is_ready
-
-
-def _is_fixed(problem: UnitProblem) -> bool:
-    """Whether every unit has one device only."""
-    return all(len(devices) == 1 for devices in problem.allowed)
 
 
 def cannot_fit(problem: UnitProblem) -> bool:

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -156,6 +156,19 @@ def _proves_by_cuts(
     begin at; gives whether the best placement is then proven to be the optimum."""
     if problem.device_count != 2 or known is None:
         return False
+    _branch(problem, known, best.keep, best, effort, share)
+    return _note_optimum(problem, _best_known(problem, [known], best), best)
+
+
+def _branch(
+    problem: UnitProblem,
+    known: Sequence[int],
+    keep: Callable[[Sequence[int]], None],
+    best: BestSoFar,
+    effort: Effort,
+    share: float,
+) -> None:
+    """Branches on minimum cuts of a problem with two devices, begun at ``known``."""
     from placer.solving.transfer.minimum_cuts import BranchAndBound
 
     smaller = contract(problem, problem.value(known))
@@ -163,11 +176,10 @@ def _proves_by_cuts(
         search = BranchAndBound(
             smaller,
             smaller.project(known),
-            lambda units: best.keep(smaller.expand(units)),
+            lambda units: keep(smaller.expand(units)),
             best.raise_bound,
         )
         search.run(effort.until(share), effort.work_limit)
-    return _note_optimum(problem, _best_known(problem, [known], best), best)
 
 
 def _proves_with_one_accelerator(
@@ -180,8 +192,6 @@ def _proves_with_one_accelerator(
     of them is a placement.  Gives whether the best placement is then proven to be the optimum."""
     if problem.device_count <= 2 or known is None:
         return False
-    from placer.solving.transfer.minimum_cuts import BranchAndBound
-
     one = with_one_accelerator(problem)
     others = [device for device in range(problem.device_count) if device != problem.host]
 
@@ -193,15 +203,7 @@ def _proves_with_one_accelerator(
                 return
 
     sides = [int(device == problem.host) for device in known]
-    smaller = contract(one, one.value(sides))
-    with contextlib.suppress(OverflowError):
-        search = BranchAndBound(
-            smaller,
-            smaller.project(sides),
-            lambda units: keep(smaller.expand(units)),
-            best.raise_bound,
-        )
-        search.run(effort.until(SCHEDULE.first_cuts_share), effort.work_limit)
+    _branch(one, sides, keep, best, effort, SCHEDULE.first_cuts_share)
     return _note_optimum(problem, _best_known(problem, [known], best), best)
 
 
