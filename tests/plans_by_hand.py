@@ -15,8 +15,8 @@ from placer.plan.report import (
     ModelFacts,
     Report,
 )
-from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer
-from placer.prediction.metrics import LiveBuffer
+from placer.plan.rows import PlanMetrics, PlannedDevice, SolverAnswer
+from placer.prediction.metrics import LiveBuffer, Transfer
 from placer.problem.conflict import CapInConflict, Conflict, Fix, OpsInConflict
 
 MIB = 1 << 20
@@ -38,11 +38,9 @@ def device_row(name: str, **changes: Any) -> PlannedDevice:
     return replace(row, **changes)
 
 
-def transfer_row(
-    tensor: str, source: str, target: str, size: int | None, kind: str
-) -> PlannedTransfer:
+def transfer_row(tensor: str, source: str, target: str, size: int | None, kind: str) -> Transfer:
     """A row of ``transfers``."""
-    return PlannedTransfer(
+    return Transfer(
         tensor=tensor, source=source, target=target, bytes=size, kind=kind, memory="device"
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from graphs_by_hand import draw, draw_cluster, draw_costs
@@ -12,7 +11,6 @@ from placer.graph.name_scopes import build_scope_tree
 from placer.graph.op_graph import Variable
 from placer.pipeline.solved_plan import plan_metrics
 from placer.plan.plan import Plan
-from placer.plan.rows import PlannedTransfer
 from placer.prediction.metrics import Metrics, Transfer
 from placer.prediction.predicted_step import Edge, PredictedStep, Sent, StepBuffer, describe_step
 from placer.prediction.prediction import predict
@@ -67,7 +65,7 @@ def drawn_plan(prefix: str = "", **changes: Any) -> Plan:
         )
         for device, timeline in metrics.timelines.items()
     ]
-    transfers = [PlannedTransfer(**asdict(row)) for row in metrics.transfers]
+    transfers = metrics.transfers
     plan = {
         "devices": tuple(rows),
         "placement": placement,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from cost_models.devices import DeviceProperties
@@ -24,7 +24,7 @@ from placer.pipeline.plan_warnings import (
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.stored_bytes import loading_facts
 from placer.plan.plan import Plan
-from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer, SolverStage
+from placer.plan.rows import PlanMetrics, PlannedDevice, SolverAnswer
 from placer.prediction.metrics import MemoryNeed, Metrics
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_costs import cost_link, slower_bytes, slower_seconds
@@ -56,9 +56,7 @@ def assemble_plan(
         variables={v.name: placement[v.handle] for v in workload.graph.variables}
         if placement
         else {},
-        transfers=tuple(PlannedTransfer(**asdict(row)) for row in metrics.transfers)
-        if metrics
-        else (),
+        transfers=metrics.transfers if metrics else (),
         metrics=_cost_metrics(formulation, plan_metrics(metrics, fitted), placement)
         if metrics
         else PlanMetrics(),
@@ -252,5 +250,5 @@ def _answer(
         cut_by_time=solution.is_cut or (fitted is not None and fitted.step.is_cut),
         link_bandwidth=link.bandwidth,
         link_latency_seconds=link.latency,
-        stages=tuple(SolverStage(**asdict(stage)) for stage in solution.stages),
+        stages=solution.stages,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from placer.plan.rows import Row
+from placer.problem.rows import Row
 
 PLAIN, POLICY, SESSION, PLACED = "tf.saved_model.load", "save_variable_devices", "v1", "load_placed"
 """The loaders: TensorFlow 2's without and with ``experimental_variable_policy``, that of sessions

@@ -16,19 +16,12 @@ from placer.graph.rewriting import NO_REWRITING, Rewriting
 from placer.plan.loading_facts import LoadingFacts
 from placer.plan.request import current_names
 from placer.plan.results import Page, interactive
-from placer.plan.rows import (
-    GateVerdict,
-    PlanMetrics,
-    PlannedDevice,
-    PlannedTransfer,
-    PlanWarning,
-    Row,
-    SolverAnswer,
-    SolverStage,
-)
+from placer.plan.rows import GateVerdict, PlanMetrics, PlannedDevice, PlanWarning, SolverAnswer
 from placer.plan.schemas import parse_json, read_kept, require_fit
-from placer.prediction.metrics import over_caps
+from placer.prediction.metrics import Transfer, over_caps
 from placer.problem.conflict import Conflict
+from placer.problem.rows import Row
+from placer.problem.status import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +54,7 @@ class Plan(Page):
     devices: tuple[PlannedDevice, ...]
     placement: Mapping[str, str]
     variables: Mapping[str, str]
-    transfers: tuple[PlannedTransfer, ...]
+    transfers: tuple[Transfer, ...]
     metrics: PlanMetrics
     solver: SolverAnswer
     unmodelled: Mapping[str, int] = field(default_factory=dict)
@@ -219,10 +212,10 @@ class Plan(Page):
         del data["schema"]
         data["request"] = current_names(data.get("request", {}))
         data["metrics"] = PlanMetrics.read(data["metrics"]).with_sent()
-        stages = tuple(SolverStage.read(row) for row in data["solver"].get("stages", ()))
+        stages = tuple(Stage.read(row) for row in data["solver"].get("stages", ()))
         data["solver"] = SolverAnswer.read({**data["solver"], "stages": stages})
         data["devices"] = tuple(PlannedDevice.read(row) for row in data["devices"])
-        data["transfers"] = tuple(PlannedTransfer.read(row) for row in data["transfers"])
+        data["transfers"] = tuple(Transfer.read(row) for row in data["transfers"])
         data["warnings"] = tuple(PlanWarning.read(row) for row in data["warnings"])
         if data["conflict"] is not None:
             data["conflict"] = Conflict.from_json(data["conflict"])

@@ -2,35 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from placer.problem.device_peaks import required_bytes
-
-
-class Row:
-    """A record whose fields may have other keys in ``plan.json``, which has the properties
-    ``IN_JSON``, too."""
-
-    __slots__ = ()
-    IN_JSON: ClassVar[tuple[str, ...]] = ()
-
-    @classmethod
-    def read(cls, content: Mapping[str, Any]) -> Self:
-        """The row in a JSON object; keys that this version does not know are left out."""
-        names = {key_of(item): item.name for item in fields(cls)}  # type: ignore[arg-type]
-        values = {names[key]: value for key, value in content.items() if key in names}
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that ``plan.json`` holds."""
-        own = {key_of(item): getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
-        return own | {name: getattr(self, name) for name in self.IN_JSON}
-
-
-def key_of(item: Field[Any]) -> str:
-    """The key of a field in ``plan.json``."""
-    return str(item.metadata.get("key", item.name))
+from placer.problem.rows import Row
+from placer.problem.status import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +81,6 @@ def device_words(devices: Iterable[PlannedDevice]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTransfer(Row):
-    """A tensor that is sent from one device to another; ``bytes`` is ``None`` if it has no size."""
-
-    tensor: str
-    source: str = field(metadata={"key": "from"})
-    target: str = field(metadata={"key": "to"})
-    bytes: int | None
-    kind: str
-    memory: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanMetrics(Row):
     """The figures of a step, all ``None`` where nothing is placed: unknown is not zero.
 
@@ -149,20 +114,6 @@ class PlanMetrics(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SolverStage(Row):
-    """A stage of the search: ``why`` it began, how it ``ended`` after so many ``seconds`` and
-    ``searches``, and the best ``value`` and ``lower_bound`` known by then."""
-
-    name: str
-    why: str
-    ended: str
-    seconds: float
-    searches: int
-    value: float | None = None
-    lower_bound: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SolverAnswer(Row):
     """How good the placement is: ``lower_bound`` is proven, ``None`` where none is.
 
@@ -184,7 +135,7 @@ class SolverAnswer(Row):
     cut_by_time: bool = False
     link_bandwidth: float | None = None
     link_latency_seconds: float | None = None
-    stages: tuple[SolverStage, ...] = ()
+    stages: tuple[Stage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

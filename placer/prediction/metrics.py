@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from cost_models.byte_sizes import format_bytes
 from placer.graph.name_scopes import sum_by_scope
 from placer.problem.device_peaks import required_bytes
+from placer.problem.rows import Row
 
 ONE_REGION = "one region"
 """How an allocator takes memory: bit by bit, or all that it may at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class Transfer(Row):
     """One tensor sent to one device.
 
     ``kind`` is ``data``, ``feed``, ``fetch`` or ``control``; ``bytes`` is ``None`` for unsized
@@ -22,8 +23,8 @@ class Transfer:
     """
 
     tensor: str
-    source: str
-    target: str
+    source: str = field(metadata={"key": "from"})
+    target: str = field(metadata={"key": "to"})
     bytes: int | None
     kind: str
     memory: str = "device"

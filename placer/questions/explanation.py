@@ -18,8 +18,7 @@ from placer.pipeline.solved_plan import is_host_constant
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.results import Summarised
-from placer.plan.rows import PlannedTransfer
-from placer.prediction.metrics import Metrics
+from placer.prediction.metrics import Metrics, Transfer
 from placer.prediction.orders.execution_orders import uses_accelerator
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.problem.constraints import Constraints, open_cpus
@@ -87,8 +86,8 @@ class OpExplanation(Summarised):
     binding_op: str = ""
     rewritten: tuple[str, ...] = ()
     hints_left_out: tuple[str, ...] = ()
-    received: tuple[PlannedTransfer, ...] = ()
-    sent: tuple[PlannedTransfer, ...] = ()
+    received: tuple[Transfer, ...] = ()
+    sent: tuple[Transfer, ...] = ()
     moves: tuple[Move, ...] = ()
 
 
@@ -103,7 +102,7 @@ class PlanExplanation(Summarised):
     plan: Plan = field(metadata={"in_file": False}, repr=False)
     ops: Mapping[str, Mapping[str, int]]
     resident_bytes: Mapping[str, Mapping[str, int]]
-    transfers: tuple[tuple[PlannedTransfer, str, tuple[str, ...]], ...]
+    transfers: tuple[tuple[Transfer, str, tuple[str, ...]], ...]
 
 
 def explain(
@@ -335,7 +334,7 @@ def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> t
 
 def _crossings(
     plan: Plan, graph: OpGraph, codes: Mapping[str, str], count: int
-) -> Iterator[tuple[PlannedTransfer, str, tuple[str, ...]]]:
+) -> Iterator[tuple[Transfer, str, tuple[str, ...]]]:
     rows = [row for row in plan.transfers if row.kind in ("data", "feed", "fetch")]
     for row in sorted(rows, key=lambda row: -(row.bytes or 0))[:count]:
         tensor = graph.tensors.get(row.tensor)

@@ -8,6 +8,7 @@ from math import isnan
 from placer.errors import UsageError
 from placer.problem.conflict import Conflict
 from placer.problem.placement_problem import PlacementProblem
+from placer.problem.status import Stage
 from placer.problem.status import Status as Status
 
 CRASHED = "solver_crashed"
@@ -46,20 +47,6 @@ class SolverParameters:
     def share(self, share: float) -> float:
         """That share of the time that is left; all of it where work is counted instead."""
         return share if self.work_limit is None else 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A stage of a search that has ended: ``why`` it began and how it ``ended``, how often it
-    searched (``searches``), and the best ``value`` and ``lower_bound`` known after it."""
-
-    name: str
-    why: str
-    ended: str
-    seconds: float
-    searches: int
-    value: float | None = None
-    lower_bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from placer.extraction.graph_defs.op_definitions import called_functions
 from placer.extraction.reading.companions import touched_handles
 from placer.graph.rewriting import NO_REWRITING
 from placer.plan.plan import Plan
-from placer.plan.rows import PlannedTransfer
+from placer.prediction.metrics import Transfer
 
 
 def cut_placement(program, devices):
@@ -71,7 +71,7 @@ def expected_transfers(program, placement):
         if device != "CPU:0":
             kinds.setdefault((tensor, device, "CPU:0"), "fetch")
     return [
-        PlannedTransfer(tensor=t, source=a, target=b, bytes=None, kind=kind, memory="device")
+        Transfer(tensor=t, source=a, target=b, bytes=None, kind=kind, memory="device")
         for (t, a, b), kind in kinds.items()
     ]
 

@@ -10,7 +10,8 @@ import pytest
 from plans_by_hand import device_row, small_plan, transfer_row
 
 from placer.plan.plan import Plan
-from placer.plan.rows import PlannedTransfer, PlanWarning
+from placer.plan.rows import PlanWarning
+from placer.prediction.metrics import Transfer
 
 ROW = {
     "tensor": "a:0",
@@ -31,7 +32,7 @@ def test_a_row_has_the_keys_of_the_file():
 
 def test_a_row_comes_back_from_its_json():
     """Lists are tuples then; what this version does not know is left out."""
-    read = PlannedTransfer.read({**json.loads(json.dumps(ROW)), "colour": "red"})
+    read = Transfer.read({**json.loads(json.dumps(ROW)), "colour": "red"})
     assert read.to_json() == ROW
     warning = PlanWarning(code="odd", message="three ops are odd", count=3, ops=("a", "b"))
     assert PlanWarning.read(json.loads(json.dumps(warning.to_json()))) == warning

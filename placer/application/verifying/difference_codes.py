@@ -22,7 +22,7 @@ from placer.extraction.reading.companions import touched_handles
 from placer.graph.op_types import CONTROL_FLOW
 from placer.graph.rewriting import kind_of_added
 from placer.graph.tensor_names import is_control, source_of
-from placer.plan.rows import PlannedTransfer
+from placer.prediction.metrics import Transfer
 
 TOLERANCE = 1e-3
 """Share of the largest value of an output: a first guess, not yet measured on accelerators."""
@@ -149,7 +149,7 @@ def _absence_code(run: PlannedRun, name: str) -> str:
 
 
 def compare_transfers(
-    run: PlannedRun, predicted: Iterable[PlannedTransfer] | None
+    run: PlannedRun, predicted: Iterable[Transfer] | None
 ) -> tuple[TransferRow, ...]:
     """Predicted and seen transfers, one row per tensor and destination.
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes, format_count
 from placer.plan.plan import Plan
-from placer.plan.rows import PlannedTransfer
+from placer.prediction.metrics import Transfer
 from placer.problem.conflict import Fix
 from placer.questions.explanation import Move, OpExplanation, PlanExplanation
 from placer.rendering.quantities import format_seconds, overruns, shorten, signed
@@ -163,7 +163,7 @@ def _transfer_rows(found: OpExplanation, width: int) -> list[tuple[str, Renderab
     ]
 
 
-def _sent(row: PlannedTransfer, end: str, width: int) -> str:
+def _sent(row: Transfer, end: str, width: int) -> str:
     other = row.source if end == "from" else row.target
     return f"{shorten(row.tensor, width // 2)} {size_text(row.bytes)} {end} {other}"
 

@@ -11,7 +11,8 @@ from placer.graph.rewriting import Rewriting
 from placer.plan.loading_facts import NOT_AS_PLANNED
 from placer.plan.plan import Plan
 from placer.plan.request import Options
-from placer.plan.rows import GateVerdict, PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
+from placer.plan.rows import GateVerdict, PlanMetrics, PlanWarning, SolverAnswer
+from placer.prediction.metrics import Transfer
 from placer.rendering.quantities import (
     format_cap,
     format_seconds,
@@ -282,7 +283,7 @@ def size_text(size: int | None) -> str:
     return "unsized" if size is None else format_bytes(size)
 
 
-def _largest_first(row: PlannedTransfer) -> tuple[int, str, str]:
+def _largest_first(row: Transfer) -> tuple[int, str, str]:
     """Sorts by bytes, unsized last, ties by name."""
     return (-1 if row.bytes is None else -row.bytes, row.tensor, row.target)
 

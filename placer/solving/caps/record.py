@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem
+from placer.problem.status import Stage
 from placer.solving.caps.predictions import Predictions, overrun_conflict, overrun_warnings
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import value_of
 from placer.solving.process.deadline import Deadline
-from placer.solving.solution import Solution, SolverParameters, Stage, Status
+from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER
 
 LifetimeFinder = Callable[[], PossibleLifetimes]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from placer.errors import PlacerError
 from placer.problem.placement_problem import PlacementProblem
+from placer.problem.status import Stage
 from placer.solving.caps.orders import Orders
 from placer.solving.caps.record import PeakRequest, Record
 from placer.solving.caps.rows import Rows
@@ -25,7 +26,7 @@ from placer.solving.process.search_run import Answer, Effort, SearchRequest
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.peak_problem import PeakProblem
-from placer.solving.solution import Solution, SolverParameters, Stage, Status
+from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER
 from placer.solving.tidying import tidy_within
 

@@ -1,7 +1,7 @@
 """Plans that compute ops twice and release gradients: applied, run, verified and taken back."""
 
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import keras
 import numpy as np
@@ -27,7 +27,6 @@ from placer.pipeline.solved_plan import plan_metrics, step_memory
 from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import Options
-from placer.plan.rows import PlannedTransfer
 
 GPU = "1xGPU:1GiB"
 
@@ -49,7 +48,7 @@ def with_step(plan, workload, edges, rewriting):
         rewriting=found.rewriting,
         metrics=plan_metrics(found.metrics),
         devices=tuple(replace(row, **step_memory(found.metrics, row.name)) for row in plan.devices),
-        transfers=tuple(PlannedTransfer(**asdict(row)) for row in found.metrics.transfers),
+        transfers=found.metrics.transfers,
     )
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from plans_by_hand import small_plan
 
 from placer.plan.plan import Plan
-from placer.plan.rows import SolverStage
+from placer.problem.status import Stage
 from placer.rendering.text.stages_text import stages_text
 
-LAYERS = SolverStage(
+LAYERS = Stage(
     name="layers",
     why="nothing fits yet",
     ended="a placement fits",
