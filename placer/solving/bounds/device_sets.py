@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -50,27 +49,7 @@ from placer.solving.compiled.arrays import Floats, Ints
 from placer.solving.compiled.coarsening import coarser_levels
 from placer.solving.search.unit_arrays import transfer_arrays
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetSchedule:
-    """How worths are looked for; bytes are shares of the scale."""
-
-    regions: int = 24
-    region_weight: float = 0.3  # of the largest device, at most
-    least_region: float = 0.02  # of it, with a hub
-    least_share: float = 5e-4  # that a net must have
-    most_worth: float = 2.0  # of a device full, or a hub
-    seeds: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)  # worth of all units, for the first sets
-    full_steps: int = 5  # one step in so many goes as far as the linear program says
-    part: float = 0.3  # of the way, the others
-    pruned_steps: int = 32  # after which sets that bounded nothing since are forgotten
-    enough: float = 0.002  # less can be gained: the end
-    scales: int = 5  # each half of the next, of which the largest is what is known to be sent
-    scale_steps: int = 8  # to judge a scale by
-    scale_share: float = 0.08  # of the time, at most
-
-
-SCHEDULE = SetSchedule()
+_REGIONS = 24
 
 _ONE = 1 << 20
 """The largest device, in weights."""
@@ -111,11 +90,12 @@ def bound_by_sets(
 
     Raises ``OverflowError`` if prices do not fit into 64 bits.
     """
-    share = SCHEDULE.scale_share * (deadline - time.time())
+    # scales, each half of the next, of which the largest is what is known to be sent
+    share = 0.08 * (deadline - time.time())
     tried = []
-    for halvings in reversed(range(SCHEDULE.scales)):
+    for halvings in reversed(range(5)):
         tried.append(DeviceSetBound(bounded, note_bound, bounded.known >> halvings))
-        tried[-1].run(time.time() + share, min(steps, SCHEDULE.scale_steps))
+        tried[-1].run(time.time() + share, min(steps, 8))
     best = max(tried, key=lambda each: (each.bound, each.known))
     for each in tried[tried.index(best) :]:
         each.run(deadline, steps)
@@ -151,7 +131,7 @@ class DeviceSetBound:
             is_asked,
             bounded.outside,
             ceiling=self.known,
-            least_bytes=int(SCHEDULE.least_share * self.known),
+            least_bytes=int(5e-4 * self.known),
         )
         units = bounded.graph_units(self.graph)
         self.on_host = bounded.on_host(self.graph)
@@ -168,8 +148,8 @@ class DeviceSetBound:
         levels = coarser_levels(
             transfer_arrays(problem),
             self.bounded.share + 1e-9,
-            SCHEDULE.region_weight,
-            SCHEDULE.regions,
+            0.3,  # of the largest device, at most
+            _REGIONS,
             np.zeros(problem.unit_count, np.int64),
             lambda: int(random.integers(1 << 31)),
         )
@@ -184,11 +164,11 @@ class DeviceSetBound:
         may_be = np.zeros(graph.count, np.bool_)
         may_be[graph.node_of[here & self.bounded.there]] = True
         incident = graph.incident()
-        heavy = [r for r in np.argsort(-size, kind="stable")[: SCHEDULE.regions] if size[r]]
+        heavy = [r for r in np.argsort(-size, kind="stable")[:_REGIONS] if size[r]]
         found = []
         for number in heavy:
             members = np.flatnonzero((region == number) & may_be)
-            if len(members) and size[number] >= SCHEDULE.least_region * _ONE:
+            if len(members) and size[number] >= 0.02 * _ONE:  # with a hub
                 found.append(members[incident[members].argmax()])
         hubs = np.array(found, np.int64)
         self.hubs = hubs[np.argsort(-incident[hubs], kind="stable")]
@@ -205,14 +185,15 @@ class DeviceSetBound:
             return
         program = _Program(self)
         best, highest = self.even(0.0), 0
-        for seed in SCHEDULE.seeds:
+        for seed in (0.25, 0.5, 1.0, 2.0):  # worth of all units, for the first sets
             program.add(self._sets(self.even(seed * self.known), deadline)[1])
         for step in range(1, steps + 1):
             limit, far = program.solve()
             gain = limit - max(highest, 2.0 * self.bound)
-            if time.time() > deadline or gain < SCHEDULE.enough * self.known:
+            if time.time() > deadline or gain < 0.002 * self.known:  # less can be gained: the end
                 return
-            part = 1.0 if step % SCHEDULE.full_steps == 0 else SCHEDULE.part
+            # one step in five goes as far as the linear program says
+            part = 1.0 if step % 5 == 0 else 0.3
             tried = best.towards(far, part)
             value, sets = self._sets(tried, deadline)
             if value is not None and value > highest:
@@ -221,7 +202,7 @@ class DeviceSetBound:
                 if proven > self.bound:
                     self.bound = proven
                     self.note_bound(proven)
-            if step % SCHEDULE.pruned_steps == 0:
+            if step % 32 == 0:  # sets that bounded nothing since are forgotten
                 program = program.pruned()
             program.add(sets)
 
@@ -273,7 +254,7 @@ class _Program:
         self.hub_number = {int(node): number for number, node in enumerate(bound.hubs)}
         # GLOP gives up on many of these
         self.solver = pywraplp.Solver.CreateSolver("CLP") or pywraplp.Solver.CreateSolver("GLOP")
-        most, number = SCHEDULE.most_worth, self.solver.NumVar
+        most, number = 2.0, self.solver.NumVar  # worth of a device full, or a hub
         self.region = [number(-most, most, "") for _ in bound.region_weights]
         self.hub = [number(-most, most, "") for _ in bound.hubs]
         self.rate = [number(0.0, most, "") for _ in bound.hubs]

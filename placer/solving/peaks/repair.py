@@ -11,7 +11,6 @@ and of these the ones that send the least.  All borders along the depth are move
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
@@ -26,24 +25,6 @@ Judge = Callable[[Sequence[int]], Sequence[int]]
 zero or less where it is not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairSchedule:
-    """How many moves are counted, and how many of them the prediction then judges."""
-
-    parts: tuple[int, ...] = (4, 8, 16, 32)  # of what a device holds, in stretches
-    most_single: int = 40  # units, the largest, that move alone
-    worth: float = 0.9  # of what is above a cap: a move that leaves more there is none
-    room_parts: int = 12  # of what another device has: for each, the cheapest border
-    most_left: int = 24  # of all these, by what they leave above the caps where they were
-    most_judged: int = 6  # from one placement, until one is better
-    most_left_from: int = 24  # placements, always the best that was not yet
-    light: float = 1e-3  # of a cap: a unit that takes less is no matter
-    as_cheap: float = 1.001  # times what was sent: as much, where all borders move at once
-
-
-SCHEDULE = RepairSchedule()
-
-
 def repair(
     peaks: PeakProblem,
     device_of_unit: Sequence[int],
@@ -56,7 +37,7 @@ def repair(
     mending = _Mending(peaks, device_of_unit, judge, is_late, most_bytes)
     mending.move(1)
     mending.slide()
-    mending.move(SCHEDULE.most_left_from)
+    mending.move(24)  # so many placements, always the best that was not yet
     return [int(device) for device in mending.best]
 
 
@@ -79,7 +60,8 @@ class _Mending:
         self.above = math.inf
         caps = [*peaks.capacity]
         del caps[peaks.units.host]
-        self.heavy = np.flatnonzero(_most_held(peaks) > SCHEDULE.light * max(caps, default=0))
+        # a unit that takes less of a cap is no matter
+        self.heavy = np.flatnonzero(_most_held(peaks) > 1e-3 * max(caps, default=0))
         self.moves = _Moves(peaks, most_bytes)
         self.seen: set[bytes] = set()
         self.above_caps: set[bytes] = set()
@@ -121,7 +103,8 @@ class _Mending:
     def slide(self) -> None:
         """All borders along the depth, where that sends hardly more and no device has what was
         above its cap."""
-        most = min(self.moves.most_bytes, SCHEDULE.as_cheap * self.peaks.value(self.begun.tolist()))
+        # as much as was sent, where all borders move at once
+        most = min(self.moves.most_bytes, 1.001 * self.peaks.value(self.begun.tolist()))
         for moved in slides(self.peaks, self.begun, self.is_late):
             if self.is_late():
                 return
@@ -165,14 +148,15 @@ class _Moves:
         most_more = self.most_bytes - self.peaks.value(here.tolist())
         ranked: list[tuple[float, int, int, Ints]] = []
         for above, units, targets in self.leaving(here, worst, limit[worst], is_late):
-            for target in sorted(targets if above < SCHEDULE.worth * over[worst] else ()):
+            # a move that leaves more above a cap is none
+            for target in sorted(targets if above < 0.9 * over[worst] else ()):
                 moved = _moved(here, units, target)
                 sent = self.sent(units, here, moved)
                 if sent < most_more and not is_late():
                     more = max(0.0, self.peaks.peak(moved == target) - limit[target])
                     ranked.append((above + more, sent, len(ranked), moved))
         ranked.sort(key=lambda each: each[:3])
-        return [moved for *_, moved in ranked[: SCHEDULE.most_judged]]
+        return [moved for *_, moved in ranked[:6]]  # so many are judged, until one is better
 
     def leaving(
         self, here: Ints, device: int, limit: float, is_late: Callable[[], bool]
@@ -186,7 +170,7 @@ class _Moves:
             if is_late():
                 break
             left.append((self.above(here, device, units, limit), len(left), units))
-        for above, _, units in sorted(left, key=lambda each: each[:2])[: SCHEDULE.most_left]:
+        for above, _, units in sorted(left, key=lambda each: each[:2])[:24]:
             allowed = set.intersection(*(set(self.peaks.units.allowed[unit]) for unit in units))
             yield above, units, allowed - {device, self.peaks.units.host}
 
@@ -226,7 +210,7 @@ class _Moves:
                 break
             total += self.sent_by(unit, moved, target)
             moved[unit] = target
-            part = int(SCHEDULE.room_parts * size / max(1.0, room))
+            part = int(12 * size / max(1.0, room))  # for each, the cheapest border
             best[part] = min(best.get(part, (total, count)), (total, count))
         return [count for _, count in best.values()]
 
@@ -238,10 +222,10 @@ class _Moves:
     def stretches(self, units: Ints) -> Iterator[Ints]:
         """The largest units of a device one by one, and stretches of them all along the depth."""
         order = np.argsort(-self.peaks.resident[units], kind="stable")
-        yield from units[order[: SCHEDULE.most_single], None]
+        yield from units[order[:40], None]
         for position in self.peaks.positions[:1]:
             along = units[np.argsort(position[units], kind="stable")]
-            for parts in SCHEDULE.parts:
+            for parts in (4, 8, 16, 32):
                 yield from (part for part in np.array_split(along, parts) if len(part) > 1)
 
     def sent(self, units: Ints, here: Ints, moved: Ints) -> int:

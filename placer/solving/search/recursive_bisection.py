@@ -7,8 +7,6 @@ How Good is Recursive Bisection?, SIAM J. Sci. Comput. 18 (1997), doi:10.1137/S1
 what that costs is won back by moves between all devices.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
@@ -18,29 +16,13 @@ from placer.solving.compiled.parts import part_of
 from placer.solving.compiled.unit_moves import refine_transfer, relieve
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BisectionSchedule:
-    """How one placement is drawn and refined."""
-
-    coarsest_units: int = 80  # that are drawn
-    cluster_share: float = 0.1  # of all sizes, at most, in one unit
-    orders: int = 5  # that are cut in two: as they come, and at random
-    seeds: int = 25  # units that a search of single moves begins at
-    patience: int = 60  # moves after its best until it ends
-    overfull: float = 1.1  # times its cap that a device may hold meanwhile
-    roomy_share: float = 0.3  # of bisections have all slack, not their part of it
-    fewer_share: float = 0.5  # of placements may leave devices out
-
-
-_SCHEDULE = BisectionSchedule()
-
-
 def refine(arrays: Arrays, device_of: Ints, random: np.random.Generator) -> Ints:
     """The placement after moves of single units; it keeps all rows if ``device_of`` does."""
     free = np.flatnonzero(arrays.units.allowed.sum(axis=1) > 1)
     seed = int(random.integers(1 << 31))
-    of = _SCHEDULE
-    return refine_transfer(arrays, device_of, free, seed, of.seeds, of.patience, of.overfull)
+    # 25 units that a search of single moves begins at, which ends 60 moves after its best; a device
+    # may hold 1.1 times its cap meanwhile
+    return refine_transfer(arrays, device_of, free, seed, 25, 60, 1.1)
 
 
 def bisect_recursively(arrays: Arrays, sizes: Floats, random: np.random.Generator) -> Ints:
@@ -80,7 +62,7 @@ def _some_of(arrays: Arrays, members: Ints, devices: Ints, random: np.random.Gen
     Those that are left out are not needed for the weight of ``members``, nor by any of them alone.
     """
     devices = random.permutation(devices)
-    if random.random() >= _SCHEDULE.fewer_share:
+    if random.random() >= 0.5:  # the other placements may leave devices out
         return devices
     weight = arrays.units.weights[:, members].sum(axis=1)
     allowed = arrays.units.allowed[members]
@@ -118,7 +100,7 @@ def _fullness(
     arrays: Arrays, members: Ints, halves: tuple[Ints, Ints], random: np.random.Generator
 ) -> float:
     """How full the two halves may get, as a share of their capacity."""
-    if random.random() < _SCHEDULE.roomy_share:
+    if random.random() < 0.3:  # these have all slack, not their part of it
         return 1.0
     weight = arrays.units.weights[:, members].sum(axis=1)
     capacity = arrays.devices.capacity[:, np.concatenate(halves)].sum(axis=1)
@@ -133,8 +115,8 @@ def _bisect(part: Arrays, sizes: Floats, random: np.random.Generator) -> Ints:
     coarser = coarser_levels(
         part,
         sizes,
-        _SCHEDULE.cluster_share * sizes.sum(),
-        _SCHEDULE.coarsest_units,
+        0.1 * sizes.sum(),  # the most in one unit
+        80,  # units that are drawn
         together,
         lambda: int(random.integers(1 << 31)),
     )
@@ -158,7 +140,7 @@ def _best_start(part: Arrays, random: np.random.Generator) -> Ints:
     room = part.devices.capacity.copy()
     np.subtract.at(room.T, side[others], part.units.weights[:, others].T)
     best, rank = side, _rank(part, side)
-    for number in range(_SCHEDULE.orders):
+    for number in range(5):  # as they come, and at random
         order = random.permutation(members) if number else members
         sequence = random.permutation(2)
         cut = _cheapest_cut(part, order, room[:, sequence])

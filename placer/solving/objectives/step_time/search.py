@@ -50,19 +50,6 @@ class Steps:
         return replace(self, programs=programs, held=held, watched=watched)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSchedule:
-    """The schedule of :class:`StepSearch`."""
-
-    baseline_share: float = 0.4  # of the time at most, for the baselines
-    counted_steps: int = 2_000  # instead, where all must be the same every time
-    cooled: float = 0.02  # temperature at the end of a round
-    most_steps_per_unit: int = 400  # of a round
-
-
-_SCHEDULE = StepSchedule()
-
-
 def to_program(
     problem: PlacementProblem, unit_of: Sequence[int], order: Sequence[int] | None = None
 ) -> Program:
@@ -116,7 +103,7 @@ def search_steps(step: StepProblem, hints: Hints, best: BestSoFar, effort: Effor
     best.note_clock(effort)
     best.raise_bound(step.least())
     search = StepSearch(step, hints, effort.seed, best.keep)
-    search.start(effort.until(_SCHEDULE.baseline_share))
+    search.start(effort.until(0.4))  # at most, for the baselines
     search.run(effort.deadline, effort.work_limit, effort.threads)
 
 
@@ -199,7 +186,8 @@ class StepSearch(MultilevelSearch[Steps]):
         heat = temperature * longest_seconds(programs, device_of)
         each = max(1e-6, time.perf_counter() - started) / len(programs)
         budget = max(0.0, min(self.round_seconds, self.deadline - time.time()))
-        count = _SCHEDULE.counted_steps if self.counted else int(budget / each) + 1
+        # where work is counted, all must be the same every time
+        count = 2_000 if self.counted else int(budget / each) + 1
         return anneal_step(
             programs[self.random.integers(len(programs))],
             level.arrays.units,
@@ -210,8 +198,8 @@ class StepSearch(MultilevelSearch[Steps]):
             device_of,
             free,
             self.next_seed(),
-            min(count, _SCHEDULE.most_steps_per_unit * len(free)),
-            (heat + 1e-300, _SCHEDULE.cooled * heat + 1e-301),
+            min(count, 400 * len(free)),
+            (heat + 1e-300, 0.02 * heat + 1e-301),  # at the begin and the end of a round
         )
 
     def levels(self, parent: Found | None, apart: Ints | None) -> list[Level[Steps]]:

@@ -2,7 +2,6 @@
 topological orders."""
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,24 +12,6 @@ from placer.solving.objectives.throughput.problem import LoadProblem
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.unit_arrays import capacity_of, nets_of, units_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadSchedule:
-    """The schedule of :class:`LoadSearch`, before CP-SAT."""
-
-    most_split_units: int = 700  # segments take their square in time and memory
-    annealing_share: float = 0.5  # of the time; CP-SAT has the rest
-    most_variables: int = 60_000  # beyond, CP-SAT proves little in a minute
-    first_orders: int = 40  # cut into segments at first
-    cycle_orders: int = 5  # cut in a cycle from nothing
-    first_steps_per_unit: int = 2_000  # of annealing small levels
-    most_first_steps: int = 200_000
-    steps_per_unit: int = 20  # of annealing large ones
-    powers: tuple[float, ...] = (8.0, 16.0, 32.0)  # of loads: how much the fullest device counts
-
-
-_SCHEDULE = LoadSchedule()
 
 
 def load_arrays(problem: LoadProblem) -> Arrays:
@@ -58,9 +39,9 @@ def search_loads(problem: LoadProblem, hints: Hints, best: BestSoFar, effort: Ef
 
     best.raise_bound(problem.least())
     variables = (problem.units.unit_count + len(problem.streams)) * problem.units.device_count
-    proves = variables <= _SCHEDULE.most_variables
+    proves = variables <= 60_000  # beyond, CP-SAT proves little in a minute
     search = LoadSearch(problem, hints, effort.seed, best.keep)
-    share = _SCHEDULE.annealing_share if proves else 1.0
+    share = 0.5 if proves else 1.0  # for annealing; CP-SAT has the rest
     search.run(effort.until(share), effort.work_limit, effort.threads)
     found = best.answer.device_of
     if proves and found is not None and time.time() < effort.deadline:
@@ -72,7 +53,7 @@ class LoadSearch(MultilevelSearch[None]):
 
     def __init__(self, problem: LoadProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
         super().__init__(load_arrays(problem), hints, seed, on_better)
-        for found in self._segments(self.finest, _SCHEDULE.first_orders):
+        for found in self._segments(self.finest, 40):
             self.keep(found)
 
     def judge(self, level: Level[None], device_of: Ints) -> Found:
@@ -83,22 +64,23 @@ class LoadSearch(MultilevelSearch[None]):
 
     def improve(self, level: Level[None], device_of: Ints, free: Ints, temperature: float) -> Ints:
         """Annealing of a power mean of the loads."""
-        steps = min(_SCHEDULE.most_first_steps, _SCHEDULE.first_steps_per_unit * len(free))
-        steps += _SCHEDULE.steps_per_unit * len(free)
-        power = float(self.random.choice(_SCHEDULE.powers))
+        steps = min(200_000, 2_000 * len(free)) + 20 * len(free)
+        # of loads: how much the fullest device counts
+        power = float(self.random.choice((8.0, 16.0, 32.0)))
         how = (self.next_seed(), steps, temperature, power)
         _, best = anneal_loads(level.arrays, device_of, free, *how)
         return best
 
     def fresh(self, level: Level[None]) -> list[Found]:
         """One segment per device along some topological orders."""
-        return self._segments(level, _SCHEDULE.cycle_orders)
+        return self._segments(level, 5)
 
     def _segments(self, level: Level[None], orders: int) -> list[Found]:
         arrays = level.arrays
         pinned = arrays.units.allowed.sum(axis=1) == 1
         free = np.flatnonzero(~pinned)
-        if not 0 < len(free) <= _SCHEDULE.most_split_units:
+        # segments take their square in time and memory
+        if not 0 < len(free) <= 700:
             return []
         widest = arrays.units.allowed[free].all(axis=0)
         found = []
