@@ -24,7 +24,7 @@ from typing import Any
 
 from placer import __version__
 from placer.application.placing.graph_placement import map_graph_devices
-from placer.application.running.generated_inputs import Array
+from placer.application.running.generated_inputs import Array, default_feeds, input_values
 from placer.argument_types import hints_of, require_type
 from placer.errors import ModelError, TimeLimitError, run_error, unknown_option
 from placer.extraction.extraction import ProgramChoice
@@ -188,8 +188,6 @@ def measure(
 
 def _feeds(program: FlatProgram, wanted: ProfileOptions) -> tuple[Bindings, dict[str, Array]]:
     """The sizes that the inputs of a program have, and made-up values by tensor."""
-    from placer.application.running.generated_inputs import default_feeds, input_values
-
     bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
     if wanted.ragged:
         bindings["ragged"] = dict(wanted.ragged)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy
 
 from placer.application.running.even_rows import even_rows
 from placer.application.running.made_up_texts import DEFAULT_DIMENSION, TextMaker
@@ -14,8 +16,6 @@ from placer.extraction.graph_defs.tensor_states import sharpen_shape
 from placer.extraction.shapes.composite_shapes import find_wholes, shape_parts
 from placer.graph.program_source import Bindings
 
-if TYPE_CHECKING:
-    import numpy
 Array = Any
 """A numpy array, or a tensor of TensorFlow."""
 
@@ -39,8 +39,6 @@ def input_values(
     Raises :class:`UsageError` for a key that is no input, for values of another shape or kind, and
     for a dtype that has no values.
     """
-    import numpy
-
     known = [item.key for item in program.inputs]
     given, bindings = _by_key(given, known), bindings or {}
     unknown = sorted(set(given) - set(known))
@@ -74,7 +72,6 @@ def input_values(
 def batch_like(source: Any, specs: Any, data: Any, bindings: Bindings) -> Any:
     """A batch like ``specs``, which the function ``source`` takes, as tensors: the first examples
     of ``data`` where it has as many, else random values."""
-    import numpy
     import tensorflow as tf
 
     from placer.extraction.reading.loading import load_program
@@ -92,7 +89,6 @@ def batch_like(source: Any, specs: Any, data: Any, bindings: Bindings) -> Any:
 
 
 def _by_key(given: Given, known: list[str]) -> Mapping[str, Array]:
-    import numpy
 
     if given is None or isinstance(given, Mapping):
         return given or {}
@@ -109,7 +105,6 @@ def _by_key(given: Given, known: list[str]) -> Mapping[str, Array]:
 
 def _checked(item: ProgramInput, value: Any) -> numpy.ndarray[Any, Any]:
     """The value that is given for an input, as an array of its dtype."""
-    import numpy
     import tensorflow as tf
 
     try:
@@ -172,8 +167,6 @@ def default_feeds(
     ``values`` are those of the inputs by key.  Whoever feeds a sparse value feeds its shape too;
     the default of ``tf.compat.v1.sparse_placeholder`` has -1 for a batch.
     """
-    import numpy
-
     found = {}
     wholes = find_wholes(program.inputs)
     for whole in default_shapes(program):
@@ -230,7 +223,6 @@ def _is_guessed(item: ProgramInput, bindings: Bindings) -> bool:
 def _generated(
     item: ProgramInput, shape: tuple[int, ...], random: numpy.random.Generator
 ) -> numpy.ndarray[Any, Any]:
-    import numpy
     import tensorflow as tf
 
     dtype = tf.dtypes.as_dtype(item.dtype)
@@ -251,8 +243,6 @@ def stand_in_weights(index: int, shape: tuple[int, ...], dtype: Any) -> numpy.nd
     Positive and scaled by the fan-in, so that deep networks neither vanish nor overflow and
     second moments stay valid; integers and the like are 0.
     """
-    import numpy
-
     if not (dtype.is_floating or dtype.is_complex):
         return numpy.zeros(shape, dtype.as_numpy_dtype)
     random = numpy.random.default_rng(index)
