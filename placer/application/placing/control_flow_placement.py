@@ -17,7 +17,7 @@ from placer.application.devices.node_kernels import has_kernel
 from placer.extraction.flattening.inlining import INPUT_ANCHOR
 from placer.extraction.graph_defs.conditionals import LOWERED
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, called_functions
-from placer.extraction.graph_defs.protobufs import FunctionDef, dtype_number
+from placer.extraction.graph_defs.protobufs import FunctionDef, copied, dtype_number
 from placer.extraction.graph_defs.tensor_types import input_types
 from placer.graph.op_types import CALLS, CONTROL_FLOW
 from placer.graph.tensor_names import op_of
@@ -48,8 +48,7 @@ class BodyPlacer:
         key = name, device
         if key not in self._known:
             self._known[key] = new_name = self._free_name(name)
-            clone = type(self._library[name])()
-            clone.CopyFrom(self._library[name])
+            clone = copied(self._library[name])
             clone.signature.name = new_name
             for node in clone.node_def:
                 node.device = self._device(node, device)

@@ -71,8 +71,7 @@ def without_groups(graph_def: Any, groups: Collection[str]) -> Any:
         for inner in inputs[name]:
             yield from waited(inner)
 
-    found = type(graph_def)(versions=graph_def.versions)
-    found.library.CopyFrom(graph_def.library)
+    found = type(graph_def)(versions=graph_def.versions, library=graph_def.library)
     for node in graph_def.node:
         if node.name not in inputs:
             kept = found.node.add()
@@ -127,12 +126,11 @@ def rewrite_program(program: FlatProgram, rewriting: Rewriting) -> FlatProgram:
             "the plan rewrites a step whose batch is divided, which is not supported: make it "
             "without --fit or without --strategy"
         )
-    graph_def = type(program.graph_def)(versions=program.graph_def.versions)
-    library = program.graph_def.library
-    definitions = OpDefinitions(program.stripped_ops, library.function)
+    given = program.graph_def
+    graph_def = type(given)(versions=given.versions, library=given.library)
+    definitions = OpDefinitions(program.stripped_ops, given.library.function)
     ends = (*program.output_ops, *program.targets)
     graph_def.node.extend(rewrite_nodes(program.graph_def.node, rewriting, ends, definitions))
-    graph_def.library.CopyFrom(library)
     added = rewriting.sources
     names = {node.name: added.get(node.name, node.name) for node in graph_def.node}
     return replace(
@@ -191,10 +189,9 @@ def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:
     bodies = BodyPlacer(library, set())
     definitions = OpDefinitions(program.stripped_ops, library.values())
     devices = full_devices(program, placement)
-    placed = type(program.graph_def)()
-    placed.versions.CopyFrom(program.graph_def.versions)
+    given = program.graph_def
+    placed = type(given)(versions=given.versions, library=given.library)
     placed.node.extend(placed_nodes(program, devices, bodies, definitions))
-    placed.library.CopyFrom(program.graph_def.library)
     placed.library.function.extend(bodies.clones)
     prune_library(placed)
     release_hints(placed)

@@ -139,9 +139,8 @@ class StageCutter:
 
     def _stage(self, part: Mapping[str, None], outputs: tuple[str, ...]) -> WeightStage:
         inputs = tuple(sorted(self._read(part)))
-        graph_def = type(self.program.graph_def)()
-        graph_def.versions.CopyFrom(self.program.graph_def.versions)
-        graph_def.library.CopyFrom(self.program.graph_def.library)
+        given = self.program.graph_def
+        graph_def = type(given)(versions=given.versions, library=given.library)
         weights: dict[str, str] = {}
         for tensor in inputs:
             graph_def.node.add(name=_placeholder(tensor), op="Placeholder").attr[

@@ -56,6 +56,7 @@ from placer.application.verifying.verification_result import Verification
 from placer.errors import PlacerError, UsageError, some
 from placer.extraction.division.dividing import divided_as_planned
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import copied
 from placer.extraction.reading.loading import load_program
 from placer.plan.plan import Plan
 
@@ -139,9 +140,7 @@ def _graph_defs(program: FlatProgram, plan: Any, mapping: DeviceMapping) -> tupl
     """The flat graph without devices, and placed on the devices of the run; how many random ops
     got a seed in both, so that two runs can be compared."""
     source = program.graph_def if plan is None else place_graph_def(program, plan.placement)
-    unplaced, placed = type(source)(), type(source)()
-    unplaced.CopyFrom(_whole(program).graph_def)
-    placed.CopyFrom(source)
+    unplaced, placed = copied(_whole(program).graph_def), copied(source)
     seeded = [seed_random_ops(graph_def) for graph_def in (unplaced, placed)]
     map_graph_devices(unplaced, lambda _: "")
     map_graph_devices(placed, mapping.stand_in)

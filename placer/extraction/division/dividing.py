@@ -69,7 +69,8 @@ class _Divider:
             self._own_ops() if division.is_apart else (frozenset(), frozenset())
         )
         self.types = GraphTypes(program.graph_def.node, self.definitions)
-        self.graph_def = type(program.graph_def)()
+        given = program.graph_def
+        self.graph_def = type(given)(versions=given.versions, library=given.library)
         self.shared = self._shared()
         self.origins = {name: program.origins[name] for name in self.shared}
         self.call_path = {name: program.call_path[name] for name in self.shared}
@@ -85,8 +86,6 @@ class _Divider:
             raise UsageError(
                 f"the program is divided already ({min(taken)}...); place it without --strategy"
             )
-        self.graph_def.versions.CopyFrom(program.graph_def.versions)
-        self.graph_def.library.CopyFrom(program.graph_def.library)
         for name in self.shared:
             node = self.graph_def.node.add()
             node.CopyFrom(self.nodes[name])

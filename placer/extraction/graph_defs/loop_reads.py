@@ -52,9 +52,8 @@ def with_reads_before_loops(
         for node in program.graph_def.node
         for number in found.get(node.name, {})
     }
-    graph_def = type(program.graph_def)()
-    graph_def.versions.CopyFrom(program.graph_def.versions)
-    graph_def.library.CopyFrom(program.graph_def.library)
+    given = program.graph_def
+    graph_def = type(given)(versions=given.versions, library=given.library)
     origins, call_path = dict(program.origins), dict(program.call_path)
     bodies = _Bodies(library, graph_def.library)
     for node in program.graph_def.node:

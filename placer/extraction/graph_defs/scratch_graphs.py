@@ -80,8 +80,7 @@ class ScratchGraph:
     ) -> None:
         from tensorflow.core.framework import graph_pb2
 
-        self.graph_def = graph_pb2.GraphDef()
-        self.graph_def.versions.CopyFrom(graph_def.versions)
+        self.graph_def = graph_pb2.GraphDef(versions=graph_def.versions)
         self.types = types
         # names that TensorFlow does not take, and outputs of which more is known
         self.renamed = {

@@ -46,9 +46,7 @@ def _without_large_constants(graph_def: Any) -> Any:
     """A copy of a GraphDef whose large constants have dtype and shape only."""
     from tensorflow.core.framework import graph_pb2
 
-    copy = graph_pb2.GraphDef()
-    copy.versions.CopyFrom(graph_def.versions)
-    copy.library.CopyFrom(graph_def.library)
+    copy = graph_pb2.GraphDef(versions=graph_def.versions, library=graph_def.library)
     for source in graph_def.node:
         node = copy.node.add()
         if source.op != "Const" or constant_elements(source) <= LARGE_CONSTANT_ELEMENTS:

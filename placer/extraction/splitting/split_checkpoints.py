@@ -19,7 +19,7 @@ from placer.extraction.files.sorted_tables import (
     to_varint,
     write_table,
 )
-from placer.extraction.graph_defs.protobufs import dtype_name
+from placer.extraction.graph_defs.protobufs import copied, dtype_name
 from placer.extraction.reading.checkpoint_index import CheckpointIndex
 from placer.extraction.splitting.parts import Table
 
@@ -217,8 +217,7 @@ def _write_string(file: Path, value: bytes, shard: int, like: Any) -> Any:
     number = length.to_bytes(width, "little")
     sum_of_lengths = masked_checksum([number]).to_bytes(4, "little")
     file.write_bytes(to_varint(length) + sum_of_lengths + value)
-    entry = type(like)()
-    entry.CopyFrom(like)
+    entry = copied(like)
     entry.shard_id, entry.offset, entry.size = shard, 0, file.stat().st_size
     entry.crc32c = masked_checksum([number, sum_of_lengths, value])
     return entry
