@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from placer.problem.rows import Kept
 
 OVERFULL, TOO_LARGE, CONTRADICTION, UNDIVIDABLE = (
     "overfull",
@@ -15,7 +17,7 @@ OVERFULL, TOO_LARGE, CONTRADICTION, UNDIVIDABLE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapInConflict:
+class CapInConflict(Kept):
     """The cap of a device; ``peak_bytes`` is what a placement that breaks it needs there."""
 
     device: str = ""
@@ -24,7 +26,7 @@ class CapInConflict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpsInConflict:
+class OpsInConflict(Kept):
     """The demand of a request, or of a colocation group (without ``request``), on ops: to be on one
     of ``devices``, or together.  ``ops`` are the largest few of ``op_count``; together they need
     ``bytes``, what an earlier row of the conflict asks for too not counted."""
@@ -37,7 +39,7 @@ class OpsInConflict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fix:
+class Fix(Kept):
     """A change of the request under which there is a placement.
 
     ``kind`` is ``caps``, ``devices``, ``batch``, ``pin``, ``group``, ``spill``, ``split``, ``fit``
@@ -55,7 +57,7 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
+class Conflict(Kept):
     """``caps``, ``pins`` and ``groups`` that no placement keeps together (``pins`` are all requests
     about devices); with ``is_smallest`` it is proven that each of them is needed for that.
 
@@ -90,34 +92,20 @@ class Conflict:
     def from_json(cls, data: Mapping[str, Any]) -> Conflict:
         """The conflict written by :meth:`to_json`, or by another version."""
         rows = {
-            "caps": tuple(_row(CapInConflict, row) for row in data.get("caps", ())),
-            "pins": tuple(_row(OpsInConflict, row) for row in data.get("pins", ())),
-            "groups": tuple(_row(OpsInConflict, row) for row in data.get("groups", ())),
+            "caps": tuple(map(CapInConflict.read, data.get("caps", ()))),
+            "pins": tuple(map(OpsInConflict.read, data.get("pins", ()))),
+            "groups": tuple(map(OpsInConflict.read, data.get("groups", ()))),
             "fixes": tuple(
-                Fix(change=row) if isinstance(row, str) else _row(Fix, {"change": "", **row})
+                Fix(change=row) if isinstance(row, str) else Fix.read({"change": "", **row})
                 for row in data.get("fixes", ())
             ),
         }
-        return _row(cls, {**data, **rows})
+        return cls.read({**data, **rows})
 
 
 def fix_to_json(fix: Fix) -> dict[str, Any] | str:
     """The fix as ``plan.json`` holds it: advice as a sentence."""
     return asdict(fix, dict_factory=_known) if fix.kind else fix.change
-
-
-Row = TypeVar("Row", CapInConflict, OpsInConflict, Fix, Conflict)
-
-
-def _row(kind: type[Row], data: Mapping[str, Any]) -> Row:
-    """A record from those entries of a JSON object that it knows."""
-    names = {item.name for item in fields(kind)}
-    known: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in data.items()
-        if name in names
-    }
-    return kind(**known)
 
 
 def _known(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:

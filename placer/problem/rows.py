@@ -5,12 +5,10 @@ from dataclasses import Field, fields
 from typing import Any, ClassVar, Self
 
 
-class Row:
-    """A record whose fields may have other keys in ``plan.json``, which has the properties
-    ``IN_JSON``, too."""
+class Kept:
+    """A record whose fields may have other keys in ``plan.json``."""
 
     __slots__ = ()
-    IN_JSON: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> Self:
@@ -18,6 +16,13 @@ class Row:
         names = {key_of(item): item.name for item in fields(cls)}  # type: ignore[arg-type]
         values = {names[key]: value for key, value in content.items() if key in names}
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+class Row(Kept):
+    """A record that is in ``plan.json`` with all its fields, and the properties ``IN_JSON``."""
+
+    __slots__ = ()
+    IN_JSON: ClassVar[tuple[str, ...]] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``plan.json`` holds."""
