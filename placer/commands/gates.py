@@ -24,9 +24,6 @@ from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 if TYPE_CHECKING:
     from placer.application.verifying.verification_result import Verification
 
-FALLBACK_CODES = ("device_string_ignored",)
-"""Warnings of ops that do not run where they ask to."""
-
 
 class Gates(NamedTuple):
     """The gates of a command line: ``limits`` in bytes by device, and the ``share`` by which the
@@ -253,7 +250,7 @@ def check_findings(
         found.append(f"{codes['unknown_shape']:,} tensors have an unknown shape")
     if "unknown-shape" in gates and codes.get("assumed_sizes"):
         found.append(f"{codes['assumed_sizes']:,} tensors that may be sent have an unknown size")
-    fallen = sum(codes.get(code, 0) for code in FALLBACK_CODES)
+    fallen = codes.get("device_string_ignored", 0)
     if "fallback" in gates and fallen:
         found.append(f"{fallen:,} ops do not run on the device that the graph asks for")
     return found

@@ -337,13 +337,11 @@ def _from_document(data: dict[str, Any]) -> PlacementProblem:
         for row in data.pop("requests", ())
     )
     unconfined = {int(op): tuple(allowed) for op, allowed in data.pop("unconfined", {}).items()}
-    plain = {key: tuples(value) for key, value in data.items() if key not in _GONE}
+    # fields that problems had once; they said nothing about what a placement costs
+    gone = ("counted", "followers", "may_follow", "spill_allowance_bytes")
+    plain = {key: tuples(value) for key, value in data.items() if key not in gone}
     problem = PlacementProblem(
         tensors=tensors, live_bytes=live_bytes, requests=requests, unconfined=unconfined, **plain
     )
     check_kinds(problem)
     return problem
-
-
-_GONE = frozenset({"counted", "followers", "may_follow", "spill_allowance_bytes"})
-"""Fields that problems had once; they said nothing about what a placement costs."""

@@ -15,7 +15,6 @@ from typing import Any
 from placer.errors import ModelError
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-_ZIP_MAGIC = b"PK\x03\x04"
 CONFIG_FILE, METADATA_FILE = "config.json", "metadata.json"
 _LARGEST_CONFIG_BYTES = 256 * 2**20
 _BROKEN = "the Keras file {!r} cannot be read, it may be incomplete ({}): copy it or save it again"
@@ -69,7 +68,7 @@ def is_keras_file(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as stream:
-        return stream.read(len(HDF5_MAGIC)).startswith((HDF5_MAGIC, _ZIP_MAGIC))
+        return stream.read(len(HDF5_MAGIC)).startswith((HDF5_MAGIC, b"PK\x03\x04"))
 
 
 def keras_suffix(path: Path) -> str:

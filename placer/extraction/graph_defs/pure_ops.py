@@ -52,12 +52,6 @@ PURE_OPS = frozenset(_PURE_TABLE.split())
 """Op types that compute their outputs from their inputs and from nothing else (no file, clock,
 random number, network, function or Python code), or pass them on."""
 
-KERNEL_LABEL = "_kernel"
-"""The attribute that chooses among kernels of an op type by their label
-(``core/framework/kernel_def_builder.h``)."""
-
-_NO_KERNEL = b"placer.never"
-
 
 def may_run(op_type: str, definitions: OpDefinitions) -> bool:
     """Whether ops of a type may run while a model is read.
@@ -73,4 +67,5 @@ def may_run(op_type: str, definitions: OpDefinitions) -> bool:
 
 def withhold_kernel(node: Any) -> None:
     """Makes TensorFlow find no kernel for a node, in place: it cannot run."""
-    node.attr[KERNEL_LABEL].s = _NO_KERNEL
+    # a label that no kernel of the op type has (``core/framework/kernel_def_builder.h``)
+    node.attr["_kernel"].s = b"placer.never"

@@ -26,8 +26,6 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 DAMAGED, ABSENT = "damaged_checkpoint", "no_weights"
 """Codes of a checkpoint that cannot be restored, and of a model that comes without one."""
 
-_HEADER = b""
-
 STRING_BYTES = 24
 """Bytes that each string takes beside its text where that is long (``tsl/platform/ctstring.h``)."""
 
@@ -109,7 +107,7 @@ def read_index(folder: Path) -> CheckpointIndex:
         return CheckpointIndex()
     try:
         raw = dict(read_table(file))
-        header = tensor_bundle_pb2.BundleHeaderProto.FromString(raw.pop(_HEADER))
+        header = tensor_bundle_pb2.BundleHeaderProto.FromString(raw.pop(b""))
         message = tensor_bundle_pb2.BundleEntryProto
         entries = {
             key.decode(errors="replace"): _entry(message.FromString(value))
