@@ -26,9 +26,6 @@ holds for.  7.0: 125 and 15.7 TFLOPS (V100 datasheet).  7.2 and 7.5: 53.8 and 13
 float32 accumulation, which is what TensorFlow asks for (GeForce RTX 2080 Ti, Turing whitepaper);
 boards of other names promise twice that."""
 
-_NEWEST_HALF_RATIO = 2.0
-"""From 8.0: float16 over TF32, 312 and 156 TFLOPS (A100 datasheet), 989 and 494.5 (H100)."""
-
 _DOUBLE_RATIO: Mapping[str, float] = {"6.0": 1 / 2, "7.0": 1 / 2, "8.0": 1 / 8, "9.0": 1 / 8}
 _USUAL_DOUBLE_RATIO = 1 / 32
 """float64 over float32 (TF32 from 8.0): the table of arithmetic instructions in the CUDA C++
@@ -36,9 +33,6 @@ programming guide, and the datasheets of A100 and H100 (19.5 of 156, 67 of 494.5
 
 _MATRIX_FAMILIES = frozenset({"convolution", "matmul", "einsum", "recurrent", "linear_algebra"})
 """Families whose flops are matrix products, which tensor cores take."""
-
-_LARGEST_PEAK_BEFORE_AMPERE = 20e12
-"""FLOP/s.  The largest float32 peak of a card of compute capability 7.5 or less is 16.4e12."""
 
 
 def precision_rate(device: DeviceProperties, cost: OpCost) -> float:
@@ -55,7 +49,8 @@ def precision_rate(device: DeviceProperties, cost: OpCost) -> float:
         return device.peak_flops_fp16
     capability = _numbers(capability_of(device))
     ratios = (ratio for limit, ratio in _HALF_RATIO if capability < limit)
-    return device.peak_flops * next(ratios, _NEWEST_HALF_RATIO)
+    # from 8.0: float16 over TF32, 312 and 156 TFLOPS (A100 datasheet), 989 and 494.5 (H100)
+    return device.peak_flops * next(ratios, 2.0)
 
 
 def usual_efficiency(cost: OpCost, device: DeviceProperties) -> Efficiency:
@@ -90,7 +85,8 @@ def capability_of(device: DeviceProperties) -> str:
     """The compute capability, as ``"7.5"``; where it is not given, what the peak suggests."""
     if device.compute_capability:
         return device.compute_capability
-    return "7.5" if device.peak_flops < _LARGEST_PEAK_BEFORE_AMPERE else "8.0"
+    # the largest float32 peak of a card of compute capability 7.5 or less is 16.4e12 FLOP/s
+    return "7.5" if device.peak_flops < 20e12 else "8.0"
 
 
 def _is_half(cost: OpCost, device: DeviceProperties) -> bool:

@@ -22,17 +22,8 @@ from cost_models.op_info import OpInfo
 from cost_models.registry import Work, bytes_touched, cost_rule
 from cost_models.tensor_size import counted_bytes, element_bytes, element_count
 
-_WORKING_SET_BYTES = 30 << 20
-"""The L3 cache that the CPU kernels assume when they choose how many images to unfold at once."""
-
-_SMALLEST_THREAD_WORK_BYTES = 256 << 10
-"""Below this much work per thread (an L2 cache) the input gradient unfolds many images at once."""
-
 _VECTOR_BYTES = 32
 """Bytes that TensorFlow's kernels for CPUs compute at once (AVX)."""
-
-_THREADS = 2
-"""Threads taken for that comparison; the real number belongs to the machine that runs the op."""
 
 
 @cost_rule("""
@@ -131,7 +122,9 @@ def input_gradient_work(info: OpInfo) -> Work:
     unfolded, work_unit = _work_unit(convolution)
     size = _element_bytes(info)
     one_by_one = (
-        convolution.batch == 1 or work_unit // _THREADS >= _SMALLEST_THREAD_WORK_BYTES // size
+        # with less work per thread (an L2 cache) the input gradient unfolds many images at once;
+        # the real number of threads belongs to the machine that runs the op
+        convolution.batch == 1 or work_unit // 2 >= (256 << 10) // size
     )
     images = 1 if one_by_one else _shard_size(info, work_unit)
     products = -(-convolution.batch // images)
@@ -206,4 +199,5 @@ def _element_bytes(info: OpInfo) -> int:
 
 def _shard_size(info: OpInfo, work_unit: int) -> int:
     """How many images' work fills the working set, rounded up."""
-    return -(-(_WORKING_SET_BYTES // _element_bytes(info)) // max(1, work_unit))
+    # the L3 cache that the CPU kernels assume when they choose how many images to unfold at once
+    return -(-((30 << 20) // _element_bytes(info)) // max(1, work_unit))

@@ -8,18 +8,6 @@ from cost_models.op_info import OpInfo
 from cost_models.registry import Work, cost_rule
 from cost_models.tensor_size import element_bytes, element_count
 
-_INFERENCE_FLOPS = 2
-"""x * scale' + offset', both folded per channel."""
-
-_TRAINING_FLOPS = 7
-"""Mean (1), variance (3: subtract, square, add), then subtract, scale and add (3)."""
-
-_GRADIENT_FLOPS = 11
-"""Two sums over dy and dy * (x - mean) (1 + 3), then dx of seven operations."""
-
-_GLOBAL_FLOPS = 3
-"""Subtract, multiply and add."""
-
 
 @cost_rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 _FusedBatchNormEx")
 def batch_norm_work(info: OpInfo) -> Work:
@@ -29,7 +17,9 @@ def batch_norm_work(info: OpInfo) -> Work:
     the first: on a GPU they are two kinds.
     """
     training = bool(info.attributes.get("is_training", True))
-    per_element = _TRAINING_FLOPS if training else _INFERENCE_FLOPS
+    # mean (1), variance (3: subtract, square, add), then subtract, scale and add (3); of inference
+    # x * scale' + offset', both folded per channel
+    per_element = 7 if training else 2
     return Work(
         flops=per_element * element_count(info.inputs[0]),
         gpu_kind="" if training else "scaling",
@@ -49,7 +39,9 @@ def batch_norm_work(info: OpInfo) -> Work:
 """)
 def per_element_work(info: OpInfo) -> Work:
     """So many flops per element of the input, or of the incoming gradient."""
-    per_element = _GRADIENT_FLOPS if "Grad" in info.op else _GLOBAL_FLOPS
+    # two sums over dy and dy * (x - mean) (1 + 3), then dx of seven operations; without a gradient
+    # subtract, multiply and add
+    per_element = 11 if "Grad" in info.op else 3
     return Work(flops=per_element * element_count(info.inputs[0]))
 
 

@@ -21,8 +21,6 @@ from placer.graph.tensor_names import full_tensor, split_tensor
 SMALL = 16
 """Integer tensors with at most so many elements are evaluated and kept."""
 INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
-MOST_REFUSALS = 40
-"""How many ops may be replaced by stubs before the import is given up."""
 
 _TOO_OLD = "is not available in GraphDef version"
 """TensorFlow's words for an op that was removed before that version."""
@@ -87,7 +85,8 @@ def import_shapes(
                 producer = graph_def.versions.producer
                 continue
             name = _refused_op(str(error), scratch)
-            if name is None or name in refused or len(refused) >= MOST_REFUSALS:
+            # so many ops may be replaced by stubs
+            if name is None or name in refused or len(refused) >= 40:
                 raise ShapeError(f"TensorFlow cannot import the graph: {error}") from error
             refused[name] = str(error).split("\n")[0]
             stub = before.get(name, (None,) * len(types.outputs[name]))
