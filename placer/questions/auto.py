@@ -169,8 +169,8 @@ class Choice:
             row,
             step_seconds=step,
             samples_per_second=size / step if size and step else None,
-            need_bytes=built.need_bytes,
-            over_bytes=built.over_bytes,
+            need_bytes=built.plan.need_bytes,
+            over_bytes=built.plan.over_bytes,
         )
 
     def _ruled_out(self, way: Way, row: AutoRow) -> AutoRow:

@@ -134,7 +134,7 @@ class Advice:
                     return
 
     def _need(self, device: str, size: int) -> int:
-        return self.program.on_one_device(device, size).need_bytes[device]
+        return self.program.on_one_device(device, size).plan.need_bytes[device]
 
     def _faster_links(self, step: float) -> Iterator[str]:
         """The way that would be the fastest of those that fit if links were faster."""

@@ -53,19 +53,9 @@ class Built:
         return self.plan.metrics.step_seconds or 0.0
 
     @property
-    def need_bytes(self) -> dict[str, int]:
-        """The memory that each device requires."""
-        return self.plan.need_bytes
-
-    @property
-    def over_bytes(self) -> dict[str, int]:
-        """The bytes by which needs exceed the caps."""
-        return self.plan.over_bytes
-
-    @property
     def fits(self) -> bool:
         """Everything is placed within the caps."""
-        return bool(self.plan.placement) and not self.over_bytes
+        return bool(self.plan.placement) and not self.plan.over_bytes
 
     def seconds_on(self, cluster: Cluster) -> float:
         """The predicted step on other links or devices of the same names."""

@@ -26,7 +26,7 @@ class OpDefinitions:
     def __init__(self, stripped_ops: Iterable[Any] = (), functions: Iterable[Any] = ()) -> None:
         from tensorflow.python.framework import op_def_registry
 
-        self._registered = op_def_registry.get
+        self.registered = op_def_registry.get  # TensorFlow's own, whatever the file says
         self._found: dict[str, Any | None] = {}
         self._stored = {definition.name: definition for definition in stripped_ops}
         self._stored.update({function.signature.name: function.signature for function in functions})
@@ -34,16 +34,12 @@ class OpDefinitions:
     def find(self, op_type: str) -> Any | None:
         """The ``OpDef`` of an op type, or ``None`` where neither TensorFlow nor the file knows."""
         if op_type not in self._found:
-            self._found[op_type] = self._registered(op_type) or self._stored.get(op_type)
+            self._found[op_type] = self.registered(op_type) or self._stored.get(op_type)
         return self._found[op_type]
-
-    def registered(self, op_type: str) -> Any | None:
-        """The ``OpDef`` of an op type in TensorFlow's registry, whatever the file says of it."""
-        return self._registered(op_type)
 
     def is_registered(self, op_type: str) -> bool:
         """Does TensorFlow know the op type?"""
-        return self._registered(op_type) is not None
+        return self.registered(op_type) is not None
 
     def defaults(self, op_type: str) -> dict[str, AttrValue]:
         """The AttrValues that the attributes of an op type have where none is written."""

@@ -1,6 +1,5 @@
 """The parts of a table: contiguous rows, as even as can be."""
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -42,11 +41,6 @@ class Table:
         """The shape of each part."""
         starts = self.starts
         return [(after - first, *self.shape[1:]) for first, after in pairwise(starts)]
-
-    @property
-    def row_elements(self) -> int:
-        """How many elements a row has."""
-        return math.prod(self.shape[1:])
 
     @property
     def spans(self) -> list[str]:

@@ -6,6 +6,7 @@ of the whole, and the files of data are links.  (``RestoreV2`` of a slice of a t
 whole reads the whole into memory: 98 MiB of 391 took 490.)
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,7 @@ def _whole(messages: Any, entries: Mapping[bytes, bytes], key: str, table: Table
     width = element_bytes(dtype_name(entry.dtype))
     wrong = f"with shape {shape}" if shape != table.shape else ""
     wrong = wrong or ("in slices" if entry.slices else "")
-    if not wrong and entry.size != table.shape[0] * table.row_elements * (width or -1):
+    if not wrong and entry.size != math.prod(table.shape) * (width or -1):
         wrong = f"as {entry.size} bytes"
     if wrong:
         raise ModelError(

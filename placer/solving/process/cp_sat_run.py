@@ -71,8 +71,9 @@ def cp_sat_solver(effort: Effort) -> cp_model.CpSolver:
     solver.parameters.max_time_in_seconds = max(0.1, effort.deadline - time.time())
     solver.parameters.random_seed = effort.seed
     solver.parameters.num_workers = effort.workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
-    if effort.is_counted:  # the strategies take turns by their work, whoever is faster
-        solver.parameters.max_deterministic_time = effort.deterministic_seconds
+    if effort.work_limit is not None:  # strategies take turns by their work, whoever is faster
+        # CP-SAT counts what it does in seconds of a machine of its own
+        solver.parameters.max_deterministic_time = 0.1 * effort.work_limit
         solver.parameters.num_workers = effort.workers or _LEAST_WORKERS
         solver.parameters.interleave_search = solver.parameters.num_workers > 1
     return solver

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -45,11 +44,6 @@ class Effort:
     def is_counted(self) -> bool:
         """Whether work ends the parts of the search, and not the clock."""
         return self.work_limit is not None
-
-    @property
-    def deterministic_seconds(self) -> float:
-        """Seconds of CP-SAT, which counts what it does in seconds of a machine of its own."""
-        return math.inf if self.work_limit is None else 0.1 * self.work_limit
 
     def until(self, share: float) -> float:
         """When that share of the time that is left will be over."""
