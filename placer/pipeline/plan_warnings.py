@@ -232,24 +232,29 @@ def _shape_option(graph: OpGraph, names: Iterable[str]) -> str:
 def _all_on_host(
     formulation: Formulation, device_of: Sequence[int], status: Status
 ) -> Iterator[Warning_]:
-    """Says so if no accelerator is used and one would be faster, with both parts of what it
-    costs."""
+    """Says so if no accelerator is used though ops may be there, and of the objective transfer, if
+    one would be faster, with both parts of what it costs."""
     problem, cluster = formulation.problem, formulation.workload.cluster
-    others = [device for device in cluster.devices if device.type != "CPU"]
-    is_asked = problem.objective == "transfer" and problem.spill == "auto"
-    if not is_asked or not others or set(device_of) != {problem.host}:
+    gpus = {n for n, d in enumerate(cluster.devices) if d.type != "CPU"}
+    usable = {device for allowed in problem.allowed for device in allowed if device in gpus}
+    if problem.spill == NEVER or not usable or gpus.intersection(device_of):
+        return
+    names = ", ".join(problem.device_names[device] for device in sorted(set(device_of)))
+    found = "" if status is Status.OPTIMAL else " was found that"
+    if problem.objective != "transfer":
+        yield "all_on_host", f"everything is on {names}: nothing faster{found} fits the limits", ()
         return
     speed = cost_link(cluster).bandwidth
     slower = slower_bytes(problem, device_of)
     if not slower:
         return
     first = [
-        next((device for device in allowed if device != problem.host), problem.host)
+        next((device for device in allowed if device in gpus), problem.host)
         for allowed in problem.allowed
     ]
     away = cost(problem, first) - slower_bytes(problem, first)
     message = (
-        f"everything is on {cluster.host.name}: {others[0].name} would compute "
+        f"everything is on {names}: {problem.device_names[min(usable)]} would compute "
         f"{format_seconds(slower / speed)} faster, not counting kernel launches, "
     )
     is_kept = any(
@@ -261,7 +266,6 @@ def _all_on_host(
         if may_fit(replace(problem, spill="never")):
             message += ". To use it all the same: --offload never"
     else:
-        found = "" if status is Status.OPTIMAL else " was found that"
         message += f"but nothing cheaper{found} fits the limits"
     yield "all_on_host", message, ()
 

@@ -185,3 +185,29 @@ def test_next_to_a_proof_nothing_cheaper_is_left_to_be_found():
     ):
         ((_, message, _),) = _all_on_host(formulation, (problem.host,) * len(slower), status)
         assert message.endswith(f"{words} the limits")
+
+
+@pytest.mark.parametrize("objective", ["transfer", "throughput", "step-time"])
+def test_hosts_that_do_everything_are_a_warning_whatever_the_objective(objective):
+    """On any CPU of a cluster; not where offloading is forbidden, or an accelerator has an op."""
+    cluster = parse_cluster("GPU:0,CPU:1,CPU:0", {"GPU:0": "9MiB"})
+    names = tuple(cluster.caps)
+    problem = formulation_of(1).problem
+    count = len(problem.op_names)
+    problem = replace(
+        problem,
+        device_names=names,
+        allowed=((0, 1, 2),) * count,
+        spill="auto",
+        objective=objective,
+        slower_bytes=((0, 1 << 20, 1 << 20),) * count,
+        host=2,
+    )
+    formulation = SimpleNamespace(problem=problem, workload=SimpleNamespace(cluster=cluster))
+    both = (1, *[2] * (count - 1))
+    ((code, message, _),) = _all_on_host(formulation, both, Status.FEASIBLE)
+    assert code == "all_on_host"
+    assert message.startswith("everything is on CPU:1, CPU:0: ")
+    assert not list(_all_on_host(formulation, (0, *both[1:]), Status.FEASIBLE))
+    forbidden = SimpleNamespace(**{**vars(formulation), "problem": replace(problem, spill="never")})
+    assert not list(_all_on_host(forbidden, both, Status.FEASIBLE))
