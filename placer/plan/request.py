@@ -255,16 +255,16 @@ def read_share(given: float | str | None) -> float | None:
 Asking = TypeVar("Asking", bound=Callable[..., Any])
 
 
-def takes_options(function: Asking) -> Asking:
+def takes_options(function: Asking, **defaults: Any) -> Asking:
     """``function`` with the fields of :class:`Options` in the signature that Python shows, in place
-    of its ``**options``: shells and notebooks complete them."""
+    of its ``**options``: shells and notebooks complete them.  ``defaults`` are its own."""
     own = signature(function)
     named = [p for p in own.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
     listed = [
         Parameter(item.name, Parameter.KEYWORD_ONLY, default=value, annotation=item.type)
         for item in fields(Options)
         if item.name not in own.parameters
-        for value in (getattr(Options(), item.name),)
+        for value in (defaults.get(item.name, getattr(Options(), item.name)),)
     ]
     function.__signature__ = own.replace(parameters=[*named, *listed])  # type: ignore[attr-defined]
     return function

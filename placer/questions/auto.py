@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any, Unpack
 
 from cost_models.byte_sizes import format_bytes, format_seconds
@@ -53,7 +54,7 @@ _MANY_OPS, _LEAST_GAIN = 5_000, 1.25
 """A way of so many ops, which takes a minute to build, is tried where it may be so much faster."""
 
 
-@takes_options
+@partial(takes_options, time_limit=SEARCH_SECONDS)
 @collection_paused()
 def auto(
     source: Any,
@@ -74,7 +75,7 @@ def auto(
     Strategies predicted to be within ``margin`` of the fastest are equal.  With ``exact`` false one
     may be chosen whose parts of a batch have statistics of their own (batch normalisation).
 
-    ``options`` as for :func:`placer.place`, ``time_limit`` of each search (5 seconds).  Raises
+    ``options`` as for :func:`placer.place`, ``time_limit`` of each search.  Raises
     :class:`UsageError` for a wrong request, and what ``place`` raises.
     """
     if for_ not in AIMS:

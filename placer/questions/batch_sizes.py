@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Unpack
 
 from cost_models.clusters import Devices
@@ -72,7 +73,7 @@ class Sweep(Summarised):
     reports: tuple[Report, ...] = field(default=(), repr=False, metadata={"in_file": False})
 
 
-@takes_options
+@partial(takes_options, offload=NEVER)
 def sweep(
     source: Any,
     batch_sizes: Sequence[int],

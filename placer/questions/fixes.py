@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Unpack
 
 from cost_models.clusters import Devices, spec_text
@@ -44,7 +45,7 @@ def find_fixes(
     return placed_fixes(attempt, devices, workload.wanted, conflict, deadline, trains=trains)
 
 
-@takes_options
+@partial(takes_options, offload=NEVER)
 def fewest_pieces(
     build: Callable[[int], Any], devices: Devices, *, most: int = 64, **options: Unpack[Keywords]
 ) -> tuple[int, Plan]:

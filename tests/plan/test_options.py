@@ -16,7 +16,8 @@ from placer.application.placing.placed_programs import apply
 from placer.commands.parser import build_parser
 from placer.errors import UsageError
 from placer.extraction.extraction import require_choice
-from placer.plan.request import Keywords, Options, read_options
+from placer.plan.request import NEVER, Keywords, Options, read_options
+from placer.questions.auto import SEARCH_SECONDS
 from placer.solving.solution import SolverParameters
 
 NAMES = [item.name for item in fields(Options)]
@@ -33,6 +34,8 @@ def test_editors_and_shells_complete_every_option():
         assert set(NAMES) - set(parameters) == set()
         assert parameters["time_limit"].default == Options().time_limit
         assert all(p.kind is not p.VAR_KEYWORD for p in parameters.values())
+    assert inspect.signature(placer.auto).parameters["time_limit"].default == SEARCH_SECONDS
+    assert inspect.signature(placer.sweep).parameters["offload"].default == NEVER
 
 
 def test_the_page_has_a_line_for_every_option():
