@@ -22,6 +22,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +143,10 @@ def _tables(path: Path) -> Table:
 
 
 def _check_keys(row: Table, known: set[str], where: str) -> None:
-    unknown = sorted(set(row) - known)
-    if unknown:
-        raise ValueError(
-            f"{where}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}"
-        )
+    for key in sorted(set(row) - known):
+        near = get_close_matches(key, known, 1) or [each for each in known if each.startswith(key)]
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+        raise ValueError(f"{where}: unknown key {key!r}; {hint}")
 
 
 def _toml_device(row: Table, place: str) -> DeviceDraft:
@@ -154,7 +154,7 @@ def _toml_device(row: Table, place: str) -> DeviceDraft:
         "peak_flops", "memory_bandwidth", "peak_flops_fp16", "launch_seconds", "dispatch_seconds",
         "parallel_ops", "relative_error", "keras_seconds",
     }  # fmt: skip
-    where = f"{place}: device {row.get('name', '')!r}"
+    where = f"{place}: device {row['name']!r}" if "name" in row else f"{place}: [[device]]"
     others = {"name", "type", "model", "memory", "any_ops", "compute_capability", "efficiency"}
     _check_keys(row, others | rates, where)
     if "name" not in row:

@@ -65,6 +65,8 @@ def bind_auto(found: AutoResult, model: Any, *, missing: str) -> AbstractContext
     if found.changes_nothing:
         from placer.application.devices.device_mapping import warn_of_absence
 
+        if not callable(getattr(model, "fit", None)):
+            raise UsageError(f"bind takes the Keras model of the plan, got {model!r}")
         warn_of_absence(found.plan.placement.values(), missing)
         return nullcontext(model)
     from placer.application.binding.model_binding import BoundStep, bind_model

@@ -284,14 +284,14 @@ class _CommandParser(_Parser):
             ):
                 command = word
             if command and flag[:1] == "-" and flag not in ("--", *known):
-                self.error(f"write -- before the command: -- {command} ... {flag}")
+                self.error(f"write -- before the command: -- {command} ...")
             if flag[:1] == "-" and flag[1:].isalpha() and len(flag) == 2 and flag not in known:
                 like = " or ".join(name for name in known if name.startswith(f"-{flag}"))
                 self.error(f"there is no option {flag}{like and f'; did you mean {like}?'}")
             if flag.startswith("--") and flag not in ("--", *known):
                 shown = [n for n in known if len(n) > 2 and known[n].help != argparse.SUPPRESS]
                 meant = "--devices" if flag.startswith("--gpu") else flag.replace("_", "-")
-                self.error(f"there is no option {flag}{near_names(meant, shown, most=1)}")
+                self.error(f"there is no option {flag}{near_names(meant, shown, 0.65, most=1)}")
 
 
 def _long(flags: str) -> str:
@@ -315,7 +315,8 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     first = words[0] if words else ""
     if words and first not in (*EXAMPLES, *parser._option_string_actions):
         if first.startswith("-"):
-            parser.error(f"there is no option {first!r}; options follow a command")
+            near = near_names(first, parser._option_string_actions, 0.65, most=1)
+            parser.error(f"there is no option {first!r}{near or '; options follow a command'}")
         parser.error(f"there is no command {first!r}{near_names(first, EXAMPLES, most=1)}")
     asked = [word for word in words[:1] if word in EXAMPLES] or ([] if words else EXAMPLES)
     for name in dict.fromkeys(_MODULE_OF.get(name, name) for name in asked):

@@ -101,10 +101,7 @@ def _check_schema(data: Any, source: str) -> None:
     """Raises ``UsageError`` unless ``data`` fits the schema of this version."""
     found = data.get("schema") if isinstance(data, dict) else None
     if found != SCHEMA:
-        raise UsageError(
-            f'{source} is not a costs file: its "schema" is {found!r}, not "{SCHEMA}"; write one '
-            "with placer profile"
-        )
+        raise UsageError(f'{source} is not a costs file: its "schema" is {found!r}, not "{SCHEMA}"')
     require_fit(data, "costs", SCHEMA, source)
 
 

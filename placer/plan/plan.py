@@ -320,10 +320,7 @@ def _parse(text: str, source: str) -> dict[str, Any]:
     """The JSON object in ``text``.  Raises ``UsageError`` with line and column."""
     data = parse_json(text, source)
     if not isinstance(data, dict) or not str(data.get("schema")).startswith("placer."):
-        raise UsageError(
-            f'{source} is not a plan (it has no "schema": "{SCHEMA}"): placer place MODEL -o '
-            "plan.json writes one"
-        )
+        raise UsageError(f'{source} is not a plan: it has no "schema": "{SCHEMA}"')
     return data
 
 

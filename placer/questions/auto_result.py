@@ -166,6 +166,9 @@ class AutoResult(Drawn):
         """
         source = os.fspath(path)
         data = parse_json(read_kept(path, "result"), source)
+        kind = data.get("schema") if isinstance(data, dict) else None
+        if kind != cls.SCHEMA:
+            raise UsageError(f"{source} is not a result of auto: its schema is {kind!r}")
         require_fit(data, "auto", cls.SCHEMA, source)
         if "plan" not in data:
             raise UsageError(f"{source} has no plan: auto.save(path) writes a file with one")

@@ -93,6 +93,8 @@ def sweep(
         raise UsageError(f"batch_sizes is {batch_sizes!r}; give one or more, such as [8, 32]")
     for size in batch_sizes:
         require_count("a batch size", size, "such as 32")
+    if options.get("batch_size") is not None:
+        raise UsageError("give the sizes as batch_sizes alone, and leave out batch_size")
     _require_open_batches(sorted(set(batch_sizes)), options)
     require_source(source, devices)
     asked: dict[str, Any] = {"offload": NEVER, **current_names(options)}

@@ -98,7 +98,11 @@ def diff_plans(before: Plan, after: Plan) -> Difference:
         moved=tuple(_moved(before.placement, after.placement)),
         only_before=tuple(row for row in rows_before if row not in rows_after),
         only_after=tuple(row for row in rows_after if row not in rows_before),
-        asked=(*unlike_requests(before, after), *_unlike_options(before, after)),
+        asked=(
+            *unlike_models(before, after),
+            *unlike_requests(before, after),
+            *_unlike_options(before, after),
+        ),
     )
 
 
@@ -143,7 +147,7 @@ def _unlike_options(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]
         for plan in (before, after)
     ]
     for key in dict.fromkeys(chain(*requests)):
-        one, other = (str(request.get(key, "default")) for request in requests)
+        one, other = (_in_words(request.get(key, "default")) for request in requests)
         if one != other and key not in _COMPARED:
             yield key.replace("_", " "), one, other
 
@@ -153,6 +157,15 @@ def _implied(plan: Plan) -> Mapping[str, str]:
     strategy = plan.request.get("strategy") or ""
     objective = {"objective": "throughput"} if strategy.startswith(PIPELINE) else {}
     return {"offload": NEVER, **objective} if strategy else {}
+
+
+def _in_words(value: Any) -> str:
+    """An option of a request as it is given: ``"ids=32x20"``."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_in_words(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return "x".join("?" if each is None else str(each) for each in value)
+    return str(value)
 
 
 def _asked(plan: Plan) -> tuple[str, str, str]:

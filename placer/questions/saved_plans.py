@@ -8,7 +8,7 @@ from typing import Any
 
 from cost_models.byte_sizes import format_seconds
 from cost_models.clusters import Devices
-from placer.errors import UsageError
+from placer.errors import ShapeError, UsageError
 from placer.extraction.extraction import of_plan
 from placer.graph.control_edges import add_control_edges
 from placer.pipeline.predicted_placement import predict_placement
@@ -45,14 +45,14 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
     for name in (devices, plan.request.get("costs") if "costs" not in changes else None):
         if isinstance(name, str) and os.path.exists(name) and not os.path.isfile(name):
             raise UsageError(f"the plan names {name}, which is not a file: make the plan again")
-    with of_plan(plan.model):
-        workload = prepare(source, devices, requested_options(plan.request, **changes))
-    found, known = workload.graph.fingerprint, plan.model["fingerprint"]
-    if found != known:
-        raise UsageError(
-            f"the plan is of another model than {source} (fingerprints {known[:12]} and "
-            f"{found[:12]}): name the right one with --model"
-        )
+    other = f"the plan is of another model than {source}: name the right one with --model"
+    try:
+        with of_plan(plan.model):
+            workload = prepare(source, devices, requested_options(plan.request, **changes))
+    except ShapeError as error:  # the plan's own model had none that were unknown
+        raise UsageError(other) from error
+    if workload.graph.fingerprint != plan.model["fingerprint"]:
+        raise UsageError(other)
     if plan.placement:
         plan.check_ops(workload.graph.ops)
     workload = workload.rewritten(plan.rewriting)

@@ -495,6 +495,8 @@ def test_every_command_helps(command, capsys):
         ("place m -q -v", "--verbose and --quiet exclude each other: leave out one of them"),
         ("solve p.json --workers 0", "--workers: must be a positive integer, got '0'"),
         ("simulate --devices T4 python a.py --epochs 1", "write -- before the command: -- python"),
+        ("export p.json --shape x=1x2", "there is no option --shape (see placer export --help)"),
+        ("--verison", "there is no option '--verison'; did you mean --version?"),
         ("simulate --devic T4 -- python a.py", "no option --devic; did you mean --devices?"),
     ],
 )

@@ -265,6 +265,7 @@ def test_a_network_is_not_taken_for_a_bus(tmp_path, tables, inside, between):
         ("network_link = 1e9", r"one table, \[network_link\]"),
         ("[[devices]]\n", r"unknown key 'devices'"),
         ('[[device]]\nmemory = "1GiB"', r"no name"),
+        ("\n[[device]]\nmem = 1", r":2: \[\[device\]\]: unknown key 'mem'; did you mean memory\?"),
         ('[device]\nname = "GPU:0"', r"two brackets, \[\[device\]\]"),
         ('[[device]]\nname = "GPU:0"\nmemroy = "1GiB"', r"unknown key 'memroy'"),
         ('[[device]]\nname = "GPU:0"\ntype = "CPU"', r"its name is that of a GPU"),

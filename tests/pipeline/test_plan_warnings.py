@@ -15,6 +15,7 @@ from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
 from placer.pipeline.plan_warnings import (
     _all_on_host,
+    _shape_option,
     hint_warnings,
     search_warnings,
     with_settings,
@@ -155,6 +156,18 @@ def test_more_time_is_not_advised_next_to_a_proof(status, codes):
     told = tuple((code, "told") for code in ("solver_stopped", "solver_crashed"))
     solution = Solution(status=status, warnings=told)
     assert [code for code, _, _ in search_warnings(solution)] == codes
+
+
+def test_a_shape_is_advised_only_where_one_is_unknown():
+    """The bytes of strings follow from no shape; what is known of another one is in the option."""
+    shapes = {"text": (), "boxes": (None, 4)}
+    ops = {
+        name: SimpleNamespace(info=SimpleNamespace(outputs=[SimpleNamespace(shape=shape)]))
+        for name, shape in shapes.items()
+    }
+    graph = SimpleNamespace(ops=ops)
+    assert _shape_option(graph, ["text:0"]) == ""
+    assert _shape_option(graph, ["text:0", "boxes:0"]) == "--shape boxes=32x4"
 
 
 @pytest.mark.parametrize(("slower", "count"), [(0, 0), (1 << 20, 1)])

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from jsonschema import Draft202012Validator
 from long_tests import sometimes
+from plans_by_hand import small_plan
 from split_tables import export_training
 
 import placer
@@ -55,6 +56,13 @@ NOT_BUILT = (
 )
 
 
+def test_another_file_is_said_not_to_be_a_result(tmp_path):
+    """By its schema, and not by the first field that it lacks."""
+    small_plan().save(tmp_path / "plan.json")
+    with pytest.raises(UsageError, match=r"not a result of auto: its schema is 'placer.plan/\d'"):
+        placer.AutoResult.load(tmp_path / "plan.json")
+
+
 @pytest.mark.slow
 def test_what_fits_one_device_is_left_as_it_is(saved_model):
     """One accelerator, or a step too short to share: nothing is built, and nothing to change; of
@@ -72,6 +80,8 @@ def test_what_fits_one_device_is_left_as_it_is(saved_model):
             told = f"{less}one process per accelerator: {rate:,.0f} samples/s in total (2.00 times "
             assert found.advice[1].startswith(told)
         assert len(found.advice) == int(devices[0])
+    with pytest.raises(UsageError, match="bind takes the Keras model"):
+        found.bind(42)
     found = placer.auto(str(saved_model), "1xT4", batch_size=32, margin=0)
     assert found.advice[0].startswith("no accelerator: everything on CPU:0 takes ")
 
@@ -153,7 +163,7 @@ def test_strategies_are_the_rows_of_auto(saved_model, tmp_path, monkeypatch, cap
         assert plan.metrics.step_seconds == row.step_seconds
         assert plan.need_bytes == row.need_bytes
         assert found.with_strategy(row.name).plan.placement == plan.placement
-    with pytest.raises(UsageError, match=r"for 'pipeline:3'.*builds all that may be faster"):
+    with pytest.raises(UsageError, match=r"for 'pipeline:3'; there are as-it-is.*builds more"):
         found.with_strategy("pipeline:3")
     limits = ["--work-limit", "20", "--time-limit", "60"]
     asked = ["strategies", str(saved_model), "--devices", str(devices), "--batch-size", "1024"]

@@ -46,6 +46,12 @@ def test_the_largest_batch_is_the_last_that_fits(saved_model, counted):
 
 
 @pytest.mark.slow
+def test_a_batch_size_beside_the_sizes_is_refused(saved_model):
+    """It would have no effect."""
+    with pytest.raises(UsageError, match="batch_sizes alone"):
+        sweep(saved_model, [8, 16], "2xT4", batch_size=4)
+
+
 def test_what_fits_with_offloading_alone_is_said(saved_model):
     """The largest batch is asked of the accelerators; where none fits, one that does with the host
     is named, and was tried."""

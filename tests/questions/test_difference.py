@@ -104,6 +104,17 @@ def test_other_options_and_a_plan_that_does_not_fit_are_told():
     assert "step " not in text.partition("\n")[0]
 
 
+def test_plans_of_models_with_little_in_common_say_so_first():
+    """Before all that follows from it; shapes are shown as they are given."""
+    first, *others = small_plan().placement
+    placement = {first: "GPU:0", **{f"other_{name}/x": "GPU:0" for name in others}}
+    request = {"shapes": {"ids": [32, 20]}}
+    other = replace(small_plan(), placement=placement, request=request)
+    text = diff_plans(small_plan(), other).summary(width=200)
+    assert text.startswith("The model differs, the shapes differ")
+    assert "shapes  default -> ids=32x20" in text
+
+
 def test_plans_of_different_models_are_refused():
     """They share no op."""
     other = replace(small_plan(), placement={"elsewhere": "GPU:0"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from simulation.simulated_runs import require_simulation
 
 from placer.__main__ import main
 from placer.rendering.text.layout import to_text
-from placer.rendering.text.simulation_text import simulation_blocks
+from placer.rendering.text.simulation_text import _advice_for, simulation_blocks
 from placer.simulation.cards import read_cards
 from placer.simulation.records import GpuRecord, Held, Moment, ProcessRecord
 from placer.simulation.runs import SimulatedRun
@@ -171,6 +172,23 @@ def test_the_text_says_why_a_script_failed(
     assert "variable dense/kernel  8.00 MiB" in text
     assert "12.0 MiB 0 B 0.0% - - 0" in " ".join(text.split())  # not used
     assert ("values are not simulated" in " ".join(text.split())) == (code == 1 and not refusals)
+
+
+def test_a_request_larger_than_all_in_use_is_not_blamed_on_a_step() -> None:
+    """A weight of 4 MiB, created when nothing is there yet."""
+    record = GpuRecord(
+        index=0,
+        peak=moment(),
+        refused=replace(moment(in_use_bytes=2816), held=()),
+        refusals=1,
+        taken_bytes=0,
+        launches=0,
+        last_op="",
+        live_bytes=0,
+        live_asked_bytes=0,
+    )
+    (line,) = _advice_for(record, 2**20)
+    assert line.startswith("this request is larger than all that was in use")
 
 
 def test_one_time_is_told_of_a_run_that_the_limit_ended() -> None:

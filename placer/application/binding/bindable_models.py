@@ -35,7 +35,10 @@ def check_model(model: Any, *, compiled: bool) -> None:
     if compiled and not (is_compiled(model) and getattr(model, "optimizer", None)):
         if not callable(getattr(model, "compile", None)):
             raise UsageError(f"bind takes the Keras model of the plan, got {model!r}")
-        raise UsageError(f"{model.name!r} is not a compiled Keras model: call model.compile first")
+        raise UsageError(
+            f"{model.name!r} is not a compiled Keras model: call model.compile first, or, for "
+            "inference, bind what placer.auto returns"
+        )
     if model.run_eagerly:
         raise UsageError(
             f"{model.name!r} is compiled with run_eagerly=True: eager ops have no placement; "

@@ -169,8 +169,8 @@ def _apply(
             drops_unused=how.drop_unused,
         )
         codes = (NOT_AS_PLANNED, OVERFILLED)
-        told = [row.message for row in plan.warnings if row.code in codes]
-        told += [message for code, message, _ in program.warnings if code == ABSENT]
+        told = [message for code, message, _ in program.warnings if code == ABSENT]
+        told = told or [row.message for row in plan.warnings if row.code in codes]
         for message in [*(message for _, message, _ in warnings), *told]:
             _LOG.warning(message)
         return Path(out)

@@ -265,10 +265,10 @@ class Verification(Summarised):
     def __repr__(self) -> str:
         """One line; :meth:`summary` has the rest."""
         found = self.counts
-        return (
-            f"<Verification: {found['matched_ops']} of {found['ops']} ops as planned, "
-            f"{found['mismatches']} mismatches>"
-        )
+        asked = self.planned or any(row.requested for row in self.ops)
+        ops = f"{found['matched_ops']} of {found['ops']} ops as planned"
+        ops = ops if asked else f"{found['ops']} ops, none of which asks for a device"
+        return f"<Verification: {ops}, {found['mismatches']} mismatches>"
 
     def raise_for_mismatch(self) -> Verification:
         """Itself, or :class:`VerificationError` naming the first unexplained differences."""

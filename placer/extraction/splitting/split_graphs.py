@@ -16,7 +16,7 @@ from placer.extraction.splitting.split_nodes import (
     called_tables,
     split_variable,
 )
-from placer.graph.op_types import VARIABLES
+from placer.graph.op_types import CALLS, VARIABLES
 from placer.graph.tensor_names import full_tensor, op_of
 
 Arguments = dict[str, dict[int, Table]]
@@ -44,7 +44,8 @@ def find_tables(graph_def: Any, counts: Mapping[str, int]) -> dict[str, Table]:
     tables = {}
     for name, count in counts.items():
         if name not in variables:
-            near = near_names(name, variables)
+            called = {op_of(text) for n in graph_def.node if n.op in CALLS for text in n.input}
+            near = near_names(name, [v for v in variables if v in called] or variables)
             known = near or f"; the model has {some(_largest_first(variables)) or 'none'}"
             raise UsageError(f"there is no variable {name!r} to split{known}")
         shape = shape_of(variables[name].attr["shape"].shape)

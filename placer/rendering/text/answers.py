@@ -23,8 +23,7 @@ _STATUS_WORDS = {
 }
 
 _NO_FIX = (
-    " No change that makes it fit was found. To search longer: write the plan with placer place "
-    "... -o PLAN, then placer explain PLAN --time-limit 300."
+    " No change that makes it fit was found. placer explain PLAN --time-limit 300 searches longer."
 )
 
 

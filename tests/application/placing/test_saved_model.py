@@ -89,6 +89,7 @@ def test_a_model_without_weights_is_written_with_a_warning(exported, plan, tmp_p
     shutil.rmtree(tmp_path / "bare" / "variables")
     apply(tmp_path / "bare", plan, tmp_path / "placed")
     assert "the model has no variables folder" in caplog.text
+    assert "load_placed" not in caplog.text
 
 
 def test_one_body_runs_on_two_devices(plan):

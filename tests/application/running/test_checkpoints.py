@@ -79,6 +79,9 @@ def test_another_shape_and_no_checkpoint_are_refused(saved, tmp_path):
         placer.load_checkpoint(tf.train.Checkpoint(model=Network(size=16)), saved[0])
     with pytest.raises(ModelError, match="no checkpoint"):
         placer.load_checkpoint(Network(), tmp_path / "nothing")
+    (tmp_path / "w.weights.h5").write_bytes(b"HDF")
+    with pytest.raises(UsageError, match=r"is read by model\.load_weights"):
+        placer.load_checkpoint(Network(), tmp_path / "w.weights.h5")
 
 
 def test_checkpoints_of_tensorflow_1_go_by_names(tmp_path):

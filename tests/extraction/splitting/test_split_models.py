@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from placer.errors import ModelError, UsageError
 from placer.extraction import extract
+from placer.extraction.splitting.split_graphs import find_tables
 from placer.extraction.splitting.split_models import split_model
 
 v1 = tf.compat.v1
@@ -126,6 +127,16 @@ def test_one_slice_of_memory_is_enough(tmp_path):
     assert taken <= 1.3 * part
     back = tf.train.load_checkpoint(str(tmp_path / "back")).get_tensor("w")
     assert tables.same_bits(back, value)
+
+
+def test_a_copy_that_no_call_reads_is_not_suggested():
+    """Keras exports each variable twice."""
+    graph_def = tf.compat.v1.GraphDef()
+    for name in ("words/embeddings", "words/embeddings_1"):
+        graph_def.node.add(name=name, op="VarHandleOp")
+    graph_def.node.add(name="f", op="StatefulPartitionedCall", input=["words/embeddings_1"])
+    with pytest.raises(UsageError, match=r"did you mean words/embeddings_1\?$"):
+        find_tables(graph_def, {"words": 4})
 
 
 @pytest.mark.parametrize(

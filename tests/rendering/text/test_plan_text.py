@@ -241,9 +241,8 @@ def test_that_no_change_fits_is_said_once(explains):
     plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
     document = partial(conflict_blocks, plan, ()) if explains else partial(plan_blocks, plan)
     text = " ".join(render(document, "text", width=80, colour=False).split())
-    assert (
-        text.count("No change that makes it fit was found. To search longer: write the plan") == 1
-    )
+    assert text.count("No change that makes it fit was found. placer explain PLAN") == 1
+    assert "-o PLAN" not in text  # of explain, there is one
     assert "Each of these changes" not in text
 
 

@@ -59,7 +59,9 @@ def test_where_no_devices_are_asked_for_no_line_says_otherwise():
     """Neither the headline nor a row compares ops with devices that nothing asks for."""
     ops = (OpRow(op="a", requested="", actual="CPU:0"),)
     changes = {"rehearsed": False, "planned": False, "variables": (), "ops": ops}
-    text = render_verification(small_verification(**changes), "m", width=120)
+    found = small_verification(**changes)
+    assert repr(found) == "<Verification: 1 ops, none of which asks for a device, 0 mismatches>"
+    text = render_verification(found, "m", width=120)
     assert "the model has no devices to check" in text
     assert "Run on this machine; graph optimization off." in text
     assert "ops         1, none of which asks for a device\n" in text
