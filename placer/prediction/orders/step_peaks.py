@@ -1,12 +1,12 @@
 """The peaks of placements along the orders that a step may run in, in the numbers of a problem."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
-from placer.prediction.memory.allocations import Allocations
+from placer.prediction.memory.allocations import Allocations, find_allocations
 from placer.prediction.memory.live_moments import moment_finder
 from placer.prediction.memory.need import find_need, serves
 from placer.prediction.memory.timelines import StepMemory
@@ -20,7 +20,6 @@ from placer.prediction.orders.needs import (
     needs_along,
     peaks_at_once,
     peaks_in,
-    requests_along,
     with_orders_ahead,
 )
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes, find_possible_lifetimes
@@ -31,7 +30,8 @@ from placer.problem.placement_problem import PlacementProblem
 
 
 class StepPeaks:
-    """The peaks of placements along the orders that a step may run in."""
+    """The peaks of placements along the orders that a step may run in; those along which a device
+    peaked in the last placement are the ``worst``."""
 
     def __init__(
         self,
@@ -53,24 +53,42 @@ class StepPeaks:
             executor_orders(graph, accelerated=accelerated) if laid_out else self.steps.orders
         )
         self.moments_along: dict[int, Callable[[str], dict[str, int]]] = {}
+        self.worst: set[int] = set()
 
     def __call__(self, device_of: Sequence[int]) -> tuple[DevicePeak, ...]:
         """The highest predicted peak of every device, given one device number per op, with the
         moment of the peak where that exceeds the device's cap.
 
         Given the cluster, what its allocators need takes the place of a peak, unless that is so far
-        within its cap that the need is certain to be."""
+        within its cap that the need is certain to be.  If one is not served along the orders that
+        were the worst for the last placement, no other order is followed."""
         names, placement = self.problem.device_names, self.problem.placement(device_of)
-        step, orders = self.steps.memory(placement, names, self.host), self.steps.orders
-        requests: list[dict[str, Allocations]] = []
-        if self.needs_on is not None and self.steps.accelerated:
-            requests = requests_along(step, orders)
-        along = [peaks_in(asked) for asked in requests] or peaks_along(step, orders)
-        highest = {name: found.high_bytes for name, found in ranges_of_peaks(step, along).items()}
-        if self.needs_on is not None:
-            highest |= self._needs(step, along, requests, highest, self.needs_on)
-        caps = zip(names, self.problem.capacity_bytes, strict=True)
-        above = [name for name, cap in caps if highest[name] > cap]
+        step, cluster = self.steps.memory(placement, names, self.host), self.needs_on
+        caps = dict(zip(names, self.problem.capacity_bytes, strict=True))
+        needs: dict[str, int] = {}
+        if cluster is None or not self.steps.accelerated:
+            along = dict(enumerate(peaks_along(step, self.steps.orders)))
+            highest = _highest(step, along)
+            if cluster is not None and all(highest[name] <= cap for name, cap in caps.items()):
+                needs = self._needs(step, along, {}, cluster)
+        else:
+            requests = self._requests(step, self.worst)
+            along = {index: peaks_in(asked) for index, asked in requests.items()}
+            if not (requests and (needs := self._unserved(along, requests, caps))):
+                rest = {*range(len(self.steps.orders))}.difference(requests)
+                requests |= self._requests(step, rest)
+                along = {index: peaks_in(asked) for index, asked in requests.items()}
+                needs = self._unserved(along, requests, caps)
+            highest = _highest(step, along)
+            self.worst = {
+                max(along, key=lambda index: along[index][name])
+                for name in names
+                if not is_cpu(name)
+            }
+            if not needs and all(highest[name] <= cap for name, cap in caps.items()):
+                needs = self._needs(step, along, requests, cluster)
+        highest |= {name: max(need, highest[name]) for name, need in needs.items()}
+        above = [name for name, cap in caps.items() if highest[name] > cap]
         moments = cache(partial(self._moments, above, tuple(device_of), along))
         return tuple(
             DevicePeak(
@@ -80,45 +98,63 @@ class StepPeaks:
             for name in names
         )
 
-    def _needs(
-        self,
-        step: StepMemory,
-        along: Sequence[Mapping[str, int]],
-        requests: Sequence[dict[str, Allocations]],
-        highest: Mapping[str, int],
-        cluster: Cluster,
-    ) -> dict[str, int]:
-        """The needs of devices whose caps they may exceed; none where peaks do, unless there are
-        ``requests``, as there are with GPUs.
+    def _requests(
+        self, step: StepMemory, orders: Iterable[int]
+    ) -> dict[int, dict[str, Allocations]]:
+        """The requests to all allocators along some of the orders."""
+        every = self.steps.orders
+        return {index: find_allocations(step, every[index], index) for index in sorted(orders)}
 
-        Where the order that peaks highest is not served under the cap, no other one is followed.
-        """
-        caps = dict(zip(self.problem.device_names, self.problem.capacity_bytes, strict=True))
-        is_above = any(highest[name] > cap for name, cap in caps.items())
-        if is_above and not requests:
-            return {}
-        tuning = partial(_most_tuning_bytes, requests)
-        close = [
+    def _unserved(
+        self,
+        along: Mapping[int, Mapping[str, int]],
+        requests: Mapping[int, Mapping[str, Allocations]],
+        caps: Mapping[str, int],
+    ) -> dict[str, int]:
+        """The needs of accelerators that are not served under their caps along the order in which
+        they peak."""
+        found = {}
+        for name in self._close(along, requests, caps):
+            worst = max(along, key=lambda index: along[index][name])
+            if not is_cpu(name) and not serves(requests[worst][name], caps[name]):
+                need = find_need(requests[worst][name]).need_bytes
+                found[name] = max(need, caps[name] + 1)
+        return found
+
+    def _close(
+        self,
+        along: Mapping[int, Mapping[str, int]],
+        requests: Mapping[int, Mapping[str, Allocations]],
+        caps: Mapping[str, int],
+    ) -> list[str]:
+        """The devices whose needs may exceed their caps."""
+        tuning = partial(_most_tuning_bytes, [*requests.values()])
+        highest = {name: max(peaks[name] for peaks in along.values()) for name in caps}
+        return [
             name
             for name, cap in caps.items()
             # no need was seen that is twice the peak, small steps and buffers that tune aside
             if 2 * highest[name] + tuning(name) > cap >= LEAST_LIMIT_BYTES
         ]
-        over = {}
-        for name in close:
-            worst = max(range(len(along)), key=lambda index: along[index][name])
-            if is_cpu(name) or serves(requests[worst][name], caps[name]):
-                continue
-            need_bytes = find_need(requests[worst][name]).need_bytes
-            over[name] = max(need_bytes, caps[name] + 1, highest[name])
-        if over or is_above or not close:
-            return over
+
+    def _needs(
+        self,
+        step: StepMemory,
+        along: Mapping[int, Mapping[str, int]],
+        requests: Mapping[int, Mapping[str, Allocations]],
+        cluster: Cluster,
+    ) -> dict[str, int]:
+        """The needs of devices whose caps they may exceed, along all orders."""
+        caps = dict(zip(self.problem.device_names, self.problem.capacity_bytes, strict=True))
+        close, asked = self._close(along, requests, caps), [*requests.values()]
+        if not close:
+            return {}
         at_once = peaks_at_once(step, self.steps.threaded_steps)
-        found = needs_along(step, requests, [*along, *at_once], close)
+        found = needs_along(step, asked, [*along.values(), *at_once], close)
         if all(need.need.high_bytes <= caps[name] for name, need in found.items()):
             ahead = self.steps.running_ahead(step, cluster)
-            found = with_orders_ahead(step, found, ahead, requests)
-        return {name: max(need.need.high_bytes, highest[name]) for name, need in found.items()}
+            found = with_orders_ahead(step, found, ahead, asked)
+        return {name: need.need.high_bytes for name, need in found.items()}
 
     def possible_lifetimes(self) -> PossibleLifetimes:
         """The buffers of the step along the same orders, for placements that are not known yet."""
@@ -133,17 +169,17 @@ class StepPeaks:
         self,
         names: Sequence[str],
         device_of: tuple[int, ...],
-        along: Sequence[Mapping[str, int]],
+        along: Mapping[int, Mapping[str, int]],
     ) -> dict[str, dict[int, int]]:
         """Returns the memory of every op at each device's peak, along the worst order for it."""
         every, placement = self.problem.device_names, self.problem.placement(device_of)
         step = StepMemory(self.graph, self.costs, placement, every, self.host)
         if self.steps.owner:
-            along = peaks_along(step, self.orders)
+            along = dict(enumerate(peaks_along(step, self.orders)))
         found = {}
         fullest: dict[int, dict[str, str]] = {}
         for name in names:
-            worst = max(range(len(self.orders)), key=lambda index: along[index][name])
+            worst = max(along, key=lambda index: along[index][name])
             if worst not in fullest:
                 fullest[worst] = step.fullest(self.orders[worst])
             if worst not in self.moments_along:
@@ -153,6 +189,16 @@ class StepPeaks:
             moment = self.moments_along[worst](fullest[worst][name])
             found[name] = {self.number[op]: size for op, size in moment.items() if size}
         return found
+
+
+def _highest(step: StepMemory, along: Mapping[int, Mapping[str, int]]) -> dict[str, int]:
+    """The highest peak of every device, given the peaks along some orders."""
+    return {name: r.high_bytes for name, r in ranges_of_peaks(step, [*along.values()]).items()}
+
+
+def _worst(along: Mapping[int, Mapping[str, int]], name: str) -> int:
+    """The order along which a device peaks."""
+    return max(along, key=lambda index: along[index][name])
 
 
 def _most_tuning_bytes(requests: Sequence[Mapping[str, Allocations]], device: str) -> int:

@@ -117,6 +117,35 @@ def test_above_a_cap_of_a_gpu_the_need_tells_by_how_much(monkeypatch: pytest.Mon
     assert gaps[gpu].peak_bytes > plain[gpu].peak_bytes + 90_000
 
 
+def test_what_fits_is_followed_along_all_orders_and_what_does_not_along_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After the first placement those orders come first along which devices peaked in it."""
+    graph = draw("a -> b -> c", "a -> d -> e -> c", bytes=900 * 1024)
+    costs = draw_costs(graph)
+    cluster = parse_cluster("GPU:0:2000KiB,GPU:1:9MiB,CPU:0:1GiB")
+    constraints = find_constraints(graph, cluster, ConstraintOptions())
+    problem = build_problem(graph, costs, cluster, constraints)
+    followed: list[int] = []
+    find_allocations = step_peaks.find_allocations
+
+    def counted(step: object, order: object, sample: int) -> object:
+        followed.append(sample)
+        return find_allocations(step, order, sample)
+
+    monkeypatch.setattr(step_peaks, "find_allocations", counted)
+    peaks = StepPeaks(graph, costs, problem, needs_on=cluster)
+    every = len(peaks.steps.orders)
+    small, large = (problem.device_names.index(name) for name in ("GPU:0", "GPU:1"))
+    counts = []
+    for device in (small, small, large):
+        followed.clear()
+        found = peaks([device] * len(problem.op_names))
+        counts.append(len(followed))
+        assert (found[device].peak_bytes > problem.capacity_bytes[device]) == (device == small)
+    assert counts[0] == counts[2] == every > 2 >= counts[1]
+
+
 def test_what_convolutions_are_tuned_with_counts_however_low_the_peak_is():
     """Red zones take 32 MiB in the first step, of any program: a placement whose peak is far below
     the cap used to be taken for one that fits, and the plan was then above it."""
