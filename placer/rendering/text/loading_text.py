@@ -45,12 +45,11 @@ def _restored(facts: LoadingFacts, signature: str, kind: str) -> str:
     by = f" by {signature}" if signature else ""
     found = f"{used:,} of {format_count(count, 'variable')} are used{by}"
     found = f"all variables are used ({count:,})" if used == count else found
-    restored = f"loading restores {format_bytes(facts.restored_bytes)}"
+    found += f"; loading restores {format_bytes(facts.restored_bytes)}"
     if not facts.copy_count:
-        return f"{found}; {restored}"
+        return found
     file = "SavedModel that Keras exports of this file" if kind == "keras" else "file"
-    restored += f", {format_bytes(facts.copied_bytes)} of it unused copies in the {file}"
-    return restored if used == count else f"{found}; {restored}"
+    return f"{found}, {format_bytes(facts.copied_bytes)} of it copies in the {file}"
 
 
 def need_lines(plan: Plan, width: int) -> list[Text]:

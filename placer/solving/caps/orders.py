@@ -11,7 +11,7 @@ from dataclasses import replace
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps.record import Record
 from placer.solving.caps.schedule import FITTING_ORDERS, ORDERS, QUICK_ORDERS
-from placer.solving.peaks.search_caps import SearchCaps
+from placer.solving.peaks.search_caps import SearchCaps, TriedCaps
 from placer.solving.peaks.searches import SEARCHES
 from placer.solving.process.child_search import search_in_child
 from placer.solving.process.deadline import Deadline
@@ -35,6 +35,7 @@ class Orders:
         given: PeakProblem,
         found: Record,
         deadline: Deadline,
+        tried: TriedCaps,
         *,
         fits_first: bool = False,
     ) -> None:
@@ -42,7 +43,7 @@ class Orders:
         self.tidies = found.request.asks_least_cost
         quick = QUICK_ORDERS if problem.objective == "step-time" else ORDERS
         self.schedule = FITTING_ORDERS if fits_first else quick
-        self.caps = SearchCaps(problem, is_wary=fits_first and problem.spill == "auto")
+        self.caps = SearchCaps(problem, tried, is_wary=fits_first and problem.spill == "auto")
         self.seen: set[tuple[int, ...]] = set()
         self.is_near = False
         judged = found.request.predict.longest_seconds
@@ -116,8 +117,7 @@ class Orders:
         assert found.best is not None
         assert found.best.device_of is not None
         best = found.best.device_of
-        if self.caps.now != self.caps.most:
-            self.caps.widen(self._counted(best), self._over(found, best))
+        self.caps.widen(self._counted(best), self._over(found, best))
         if self.is_near and not found.request.asks_least_cost:
             found.nearest = None  # nothing fits near it
         self.is_near = not self.is_near

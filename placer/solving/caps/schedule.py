@@ -8,7 +8,7 @@ class StageSchedule:
     """Shares are of the time that is left when a stage begins."""
 
     plan_share: float = 0.2  # for a first plan
-    plan_share_with_host: float = 0.6  # the same where the host takes the rest
+    plan_share_with_host: float = 0.85  # the same where the host takes the rest
     baseline_share: float = 0.25  # for layers, or for baselines
     baseline_seconds: float = 3.0  # in which one of them is made to fit
     baseline_searches: int = 6  # the same, and
@@ -25,6 +25,7 @@ class StageSchedule:
     orders_share: float = 0.75  # for searches along the orders
     orders_share_of_few: float = 0.45  # the same where rows found what fits and may prove it
     mend_share: float = 0.8  # for mending
+    mended_judged: int = 6  # predictions that it has, however late, if that may halve the cost
     next_share: float = 0.5  # for each search by rows once something was above a cap
     least_rows_seconds: float = 2.0  # to start the solver and find anything
     least_first_seconds: float = 1.0  # the same before a search along the orders

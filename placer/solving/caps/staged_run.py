@@ -17,7 +17,7 @@ from placer.solving.caps.record import PeakRequest, Record
 from placer.solving.caps.rows import Rows
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import value_of
-from placer.solving.peaks.search_caps import SearchCaps
+from placer.solving.peaks.search_caps import SearchCaps, TriedCaps
 from placer.solving.peaks.searches import peak_problem_of
 from placer.solving.process import clock
 from placer.solving.process.child_search import SEARCH_TASK, effort_of, searching_child
@@ -119,6 +119,7 @@ class StagedRun:
         self.rows.reserves = not request.searches_orders
         self.least_cost = replace(request.problem, objective="transfer")
         self.fitting_rows = Rows(self.least_cost, DEFAULT_SOLVER, fits_first=True)
+        self.tried_caps = TriedCaps(len(request.problem.capacity_bytes))
         self.beside: BoundBeside | None = None
         self.tidied_seconds = 0.0
 
@@ -146,6 +147,9 @@ class StagedRun:
         """A stage, if there is reason for it, with its row."""
         found = self.found
         if found.infeasible is not None or (found.is_settled and not kind.is_last):
+            return
+        if found.best is not None and self.deadline.is_over() and not kind.is_last:
+            found.is_cut = True
             return
         began, searches = clock.monotonic(), found.searches
         reasons = kind.run(self, self.deadline)

@@ -95,7 +95,9 @@ def _along_orders(
         return "an op has no device"
     problem = search.least_cost if fits_first else search.request.problem
     deadline = deadline.part(share)
-    orders = Orders(problem, peaks, search.found, deadline, fits_first=fits_first)
+    orders = Orders(
+        problem, peaks, search.found, deadline, search.tried_caps, fits_first=fits_first
+    )
     most = None if deadline.is_counted else orders.schedule.most_searches
     return search.pursue(orders, deadline, most, until_fits=fits_first)
 
@@ -255,6 +257,9 @@ def _mend(search: StagedRun, deadline: Deadline) -> Reasons:
     assert near.device_of is not None
     best, units = found.best, search.peaks.units
     until, judged = deadline.part(SCHEDULE.mend_share), request.predict.longest_seconds
+    if not until.is_counted and 2 * (near.value or 0.0) < found.value:
+        least = clock.monotonic() + (1 + SCHEDULE.mended_judged) * judged
+        until = Deadline(max(until.at, least))
     mended = repair(
         replace(search.peaks, capacity=request.problem.capacity_bytes),
         units.project(near.device_of),

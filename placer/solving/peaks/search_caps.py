@@ -2,7 +2,7 @@
 beyond what searches count (what an allocator loses to gaps, say)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from placer.problem.placement_problem import PlacementProblem
@@ -19,9 +19,27 @@ class CapSchedule:
     most_wary: float = 0.3  # the same where anything that fits will do
     wary_from: float = 0.2  # of all caps together left; in proportion where less is
     most_reserved: float = 0.5  # of all caps together left, before anything was searched
+    least_step: float = 0.02  # of a cap, between one that was kept and one that was not
 
 
 _SCHEDULE = CapSchedule()
+
+
+class TriedCaps:
+    """By device the largest cap in bytes under which a search came out within the device's own cap,
+    ``kept``, and the least under which one came out above it, ``missed``."""
+
+    def __init__(self, devices: int) -> None:
+        self.kept = [0.0] * devices
+        self.missed = [math.inf] * devices
+
+    def between(self, device: int, cap: float, least_step: float) -> float:
+        """The ``cap``, or what is halfway if it is beyond what is known of the device: what an
+        allocator loses to gaps, and tunes with, is not in proportion to what is there."""
+        kept, missed = self.kept[device], self.missed[device]
+        if kept < cap < missed or not least_step < missed - kept < math.inf:
+            return cap
+        return (kept + missed) / 2
 
 
 class SearchCaps:
@@ -33,7 +51,10 @@ class SearchCaps:
     much it is predicted to be above its cap; together with the cap they tell the gap between both.
     """
 
-    def __init__(self, problem: PlacementProblem, *, is_wary: bool = False) -> None:
+    def __init__(
+        self, problem: PlacementProblem, tried: TriedCaps | None = None, *, is_wary: bool = False
+    ) -> None:
+        self.tried = tried or TriedCaps(len(problem.capacity_bytes))
         self.caps, self.others = problem.capacity_bytes, problem.beside_host
         margin = _SCHEDULE.wary_margin if is_wary else _SCHEDULE.margin
         self.most = tuple(int(_SCHEDULE.margin * cap) for cap in self.caps)
@@ -73,6 +94,8 @@ class SearchCaps:
             self.caution *= 0.5
         gaps = self._gaps(counted, overruns)
         above = [device for device, over in enumerate(overruns) if over > 0]
+        for device in above:
+            self.tried.missed[device] = min(self.tried.missed[device], self.now[device])
         rate = self.caution * max(
             max(0.0, gaps[device]) / max(1, self.caps[device]) for device in above
         )
@@ -89,16 +112,26 @@ class SearchCaps:
             )
             for device, (cap, floor) in enumerate(zip(self.caps, floors, strict=True))
         )
+        now = self._between(now)
         self.now = tuple(map(min, self.now, now)) if self.is_wary else now
 
     def widen(self, counted: Sequence[float], overruns: Sequence[int]) -> None:
         """Where nothing better is found than a placement within the caps: gives back what is off
         them beyond the gaps of that placement."""
-        gaps = self._gaps(counted, overruns)
-        self.now = tuple(
+        gaps, tried = self._gaps(counted, overruns), self.tried
+        tried.kept = [*map(max, tried.kept, self.now)]
+        self.now = self._between(
             max(now, min(most, int(_SCHEDULE.judged_margin * cap - gap)))
             for now, most, cap, gap in zip(self.now, self.most, self.caps, gaps, strict=True)
         )
+
+    def _between(self, caps: Iterable[int]) -> tuple[int, ...]:
+        """These caps, but of accelerators none that is known to be too much, or too little."""
+        step, found = _SCHEDULE.least_step, list(caps)
+        for device in self.others:
+            least_step = step * self.caps[device]
+            found[device] = int(self.tried.between(device, found[device], least_step))
+        return tuple(found)
 
     def _gaps(self, counted: Sequence[float], overruns: Sequence[int]) -> list[float]:
         """Returns what the prediction says of every device beyond what is counted there."""

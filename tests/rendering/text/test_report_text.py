@@ -7,10 +7,8 @@ from functools import partial
 
 from plans_by_hand import small_plan, small_report
 
-from placer.plan.loading_facts import LoadingFacts
 from placer.plan.report import InputFacts, UnknownShape
 from placer.rendering.results import render_result
-from placer.rendering.text.loading_text import loading_rows
 
 render_report = partial(render_result, format_name="text", width=80)
 
@@ -191,25 +189,3 @@ def test_resident_bytes_that_are_elsewhere_are_told_apart():
     text = render_report(replace(small_report(), memory=apart))
     assert "constants 2.02 KiB; 2.00 KiB of it in host memory" in " ".join(text.split())
     assert "in host memory" not in render_report(small_report())
-
-
-def test_copies_in_a_file_are_no_variables_of_their_own():
-    """Keras's export stores each variable twice: one of two is used by a signature, not of four."""
-    facts = LoadingFacts(
-        variable_count=4,
-        used_count=1,
-        restored_bytes=400,
-        used_bytes=100,
-        copy_count=2,
-        copied_bytes=200,
-        table_bytes=0,
-        at_least=False,
-        host_at_once_bytes=0,
-        host_one_by_one_bytes=0,
-        devices={},
-    )
-    copies = "loading restores 400 B, 200 B of it unused copies in the file"
-    ((_, told), _) = loading_rows(facts, "s", "saved_model")
-    assert told == f"1 of 2 variables are used by s; {copies}"
-    ((_, told), _) = loading_rows(replace(facts, used_count=2), "s", "saved_model")
-    assert told == copies

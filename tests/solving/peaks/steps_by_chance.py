@@ -75,7 +75,14 @@ def search_orders(
         )
     )
     search.found.best = best
-    orders = Orders(problem, search.peaks, search.found, search.deadline, fits_first=fits_first)
+    orders = Orders(
+        problem,
+        search.peaks,
+        search.found,
+        search.deadline,
+        search.tried_caps,
+        fits_first=fits_first,
+    )
     most = orders.schedule.most_searches
     search.pursue(orders, search.deadline, most, until_fits=fits_first)
     return search.found

@@ -41,12 +41,29 @@ def test_each_search_that_comes_out_above_a_cap_leaves_more() -> None:
     caps = caps_of()
     for _ in range(2):
         caps.now = caps.most  # all of it was found to be kept
-        caps.lower(*above([1_000, 1_000], [CAP + 1, 1_100]))
+        caps.lower(*above([8_000, 1_000], [CAP + 1, 1_100]))
         found.append(caps.now[0])
-    gap = CAP + 1 - 1_000
+    gap = CAP + 1 - 8_000
     assert CAP - found[0] == pytest.approx(1.15 * gap, rel=0.01)
     assert found[0] - found[1] == pytest.approx(0.15 * gap, rel=0.01)
-    assert caps.now[1] == 1_000
+    assert caps.now[1] == pytest.approx(CAP - gap, rel=0.01)
+
+
+def test_a_cap_is_halved_where_a_gap_leaves_nothing_of_it() -> None:
+    """Gaps are not in proportion: tuning with large buffers needs less once they are gone."""
+    caps = caps_of()
+    caps.lower(*above([1_000, 1_000], [CAP + 1, 1_100]))
+    assert caps.now[0] == MOST // 2
+
+
+def test_caps_between_what_was_kept_and_what_was_missed_are_halved() -> None:
+    """9,980 are missed, 4,990 kept, where the gap is hardly anything: next is what lies halfway."""
+    caps = caps_of()
+    caps.lower(*above([1_000, 1_000], [CAP + 1, 1_100]))
+    caps.widen(*above([4_000, 1_000], [4_001, 1_100]))
+    assert caps.now[0] == (MOST + MOST // 2) // 2
+    caps.lower(*above([7_000, 1_000], [CAP + 1, 1_100]))
+    assert MOST // 2 < caps.now[0] < 7_000
 
 
 def test_gaps_are_reserved_before_the_first_search() -> None:
