@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from inspect import getfullargspec
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from cost_models.op_info import OpInfo, TensorProperties
+from cost_models.op_info import OpInfo, Shape, TensorProperties
 from cost_models.tensor_size import spell_shape, tensor_bytes
 from placer.errors import ChoiceError, UsageError, unknown_option
 from placer.extraction.graph_defs.program import ProgramInput
@@ -134,13 +134,16 @@ class Extraction:
     def open_shapes(self) -> dict[str, str]:
         """The shape to give for every input that the batch size alone does not bind, by its key;
         ragged and sparse inputs aside."""
-        found = {}
-        for item in self.inputs:
-            op = self.graph.ops.get(item.op)
-            shape = op.info.outputs[0].shape if op else item.shape
-            if item.part is None and shape and None in shape[1:]:
-                found[item.key] = spell_shape(shape, "?")
-        return found
+        return {
+            item.key: spell_shape(shape, "?")
+            for item in self.inputs
+            if item.part is None and (shape := self.bound_shape(item)) and None in shape[1:]
+        }
+
+    def bound_shape(self, item: ProgramInput) -> Shape:
+        """The shape of an input with what was set for it."""
+        op = self.graph.ops.get(item.op)
+        return op.info.outputs[0].shape if op else item.shape
 
     @property
     def networkx(self) -> networkx.MultiDiGraph[str]:

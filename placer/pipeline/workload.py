@@ -120,7 +120,8 @@ def require_known_shapes(extraction: Extraction) -> None:
     parts = (extraction.graph, *extraction.graph.functions.values())
     unknown, total = len(extraction.unknown), sum(len(part.tensors) for part in parts)
     if extraction.unknown_share > UNKNOWN_SHARE:
-        inputs = [item for item in extraction.inputs if not is_known(item.shape)]
+        shapes = [(item, extraction.bound_shape(item)) for item in extraction.inputs]
+        inputs = [(item, shape) for item, shape in shapes if not is_known(shape)]
         is_bound = extraction.has_fixed_batch or extraction.bindings.get("batch_size") is not None
         told = [w for w in extraction.warnings if w[0] in (OPEN, "no_inference")]
         explained = {op for code, _, ops in told if code == OPEN for op in ops}
@@ -133,10 +134,10 @@ def require_known_shapes(extraction: Extraction) -> None:
         else:
             batch = "" if is_bound or not inputs else "the batch with --batch-size N, or "
             fed = {item.op for item in extraction.inputs}
-            named = [] if fed.issuperset(roots[:_MOST_ROOTS]) else ["an op just named"]
-            keys = ", ".join(item.key for item in inputs[:5])
+            named = [] if inputs and fed.issuperset(roots[:_MOST_ROOTS]) else ["an op just named"]
+            keys = ", ".join(item.key for item, _ in inputs[:5])
             given = " or of ".join([*([f"an input ({keys})"] if inputs else []), *named])
-            example = f"{inputs[0].key}={spell_shape(inputs[0].shape)}" if inputs else "NAME=32x128"
+            example = f"{inputs[0][0].key}={spell_shape(inputs[0][1])}" if inputs else "NAME=32x128"
             lost += f"Set {batch}the shape of {given}, with --shape {example}"
         lost = "" if is_bound and not roots else lost
         if any("CudnnRNN" in root for root in roots):

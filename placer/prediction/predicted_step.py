@@ -18,6 +18,7 @@ from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import Metrics, Transfer
 from placer.prediction.orders.execution_orders import uses_accelerator
 from placer.prediction.orders.possible_steps import PossibleSteps, as_it_runs
+from placer.prediction.step.routes import Place, Routes, find_routes, is_cpu
 
 KINDS = (
     "weights",
@@ -116,12 +117,12 @@ def describe_step(
     found = tuple(costs[name] for name in graph.ops)
     devices = tuple(dict.fromkeys((*names, *step.device_names)))
     device_number = {name: index for index, name in enumerate(devices)}
-    home = dict(placement) | dict.fromkeys(graph.feeds, cluster.host.name)
+    routes = find_routes(graph, placement, cluster.host.name)
     return PredictedStep(
         ops=tuple(graph.ops),
         op_types=tuple(op.op_type for op in graph.ops.values()),
         devices=devices,
-        device_of=tuple(device_number[home[name]] for name in graph.ops),
+        device_of=tuple(device_number[routes.device_of[name]] for name in graph.ops),
         edges=tuple(_edges(graph, number)),
         flops=tuple(cost.flops for cost in found),
         bytes_accessed=tuple(cost.bytes_accessed for cost in found),
@@ -133,7 +134,7 @@ def describe_step(
         order=tuple(number[name] for name in any_timeline.order),
         buffers=tuple(_buffers(step, kept, any_timeline.order, number, device_number)),
         memory_bytes={name: line.bytes for name, line in metrics.timelines.items()},
-        sent=tuple(_sent(graph, metrics, number, home)),
+        sent=tuple(_sent(graph, metrics, number, routes)),
         step_seconds=metrics.schedule.step_seconds,
         scopes=build_scope_tree(graph.ops),
         groups=_groups(graph),
@@ -198,28 +199,29 @@ def _buffers(
 
 
 def _sent(
-    graph: OpGraph, metrics: Metrics, number: Mapping[str, int], home: Mapping[str, str]
+    graph: OpGraph, metrics: Metrics, number: Mapping[str, int], routes: Routes
 ) -> list[Sent]:
-    """Every transfer with its time and its readers on the device it goes to."""
-    waiting: dict[str, list[str]] = {}
+    """Every transfer with its time and its readers in the memory it goes to."""
+    waiting: dict[tuple[str, Place], dict[str, None]] = {}
     for op in graph.ops.values():
-        for name in op.control_inputs:
-            waiting.setdefault(name, []).append(op.name)
+        device = routes.device_of[op.name]
+        place = (device, "host" if is_cpu(device) else "device")
+        signals = [(f"^{name}", place) for name in op.control_inputs]
+        for end in (*zip(op.inputs, routes.reads[op.name], strict=True), *signals):
+            waiting.setdefault(end, {})[op.name] = None
     found = []
     for transfer in metrics.transfers:
-        control = transfer.kind == "control"
-        producer = source_of(transfer.tensor)
-        readers = waiting.get(producer, ()) if control else graph.tensors[transfer.tensor].consumers
+        readers = waiting.get((transfer.tensor, (transfer.target, transfer.memory)), ())
         start, finish = metrics.schedule.transfer_seconds[
             transfer.tensor, transfer.target, transfer.memory
         ]
         found.append(
             Sent(
                 transfer=transfer,
-                op=number[producer],
+                op=number[source_of(transfer.tensor)],
                 start_seconds=start,
                 finish_seconds=finish,
-                readers=tuple(number[name] for name in readers if home[name] == transfer.target),
+                readers=tuple(number[name] for name in readers),
             )
         )
     return found

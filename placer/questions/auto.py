@@ -160,9 +160,13 @@ class Choice:
         self.built[row.name] = built
         if not built.plan.placement:
             proven = built.plan.solver.status == "INFEASIBLE"
-            return replace(
-                row, note=f"does not fit{' (proven)' if proven else ', as far as found'}"
-            )
+            idle = self.program.whole().graph.idle_bytes.items()
+            beside = [
+                f"{format_bytes(sum(sizes))} on {device}" for device, sizes in idle if sum(sizes)
+            ]
+            loaded = f" beside what it does not use: {', '.join(beside)}" if beside else ""
+            note = f"does not fit{' (proven)' if proven else ', as far as found'}{loaded}"
+            return replace(row, note=note)
         size, step = self.program.size, built.step_seconds
         if way.name == ONE_PLACEMENT:
             row = replace(row, changes=self._moved(built))

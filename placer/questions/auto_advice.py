@@ -72,12 +72,11 @@ class Advice:
             return
         alone = whole.seconds_on(group_alone(self.ways.cluster, [self.ways.fastest]))
         size, unit = self.program.size or 1, "samples" if self.program.size else "batches"
-        took = alone + self.program.keras_seconds
-        here = step + self.program.keras_seconds
         less = "replicas do not help a batch of 1; " if self.program.size == 1 else ""
         yield (
-            f"{less}one process per accelerator: {count * size / took:,.0f} {unit}/s in total "
-            f"({count * here / took:.2f} times as many), {format_seconds(took)} per batch, "
+            f"{less}one process per accelerator: {count * size / alone:,.0f} {unit}/s in total "
+            f"({count * self.choice.ratio(step, alone):.2f} times as many), "
+            f"{format_seconds(alone)} per batch, "
             f"{count} copies of the model in host memory"
         )
 

@@ -63,6 +63,7 @@ class Difference(Summarised):
     models; ``changed`` are ops of models that are in both with other attributes, types or inputs.
     ``same_graph`` says whether the fingerprints agree, ``asked`` what two plans were asked for if
     it differs: (what, before, after).
+    Tensors of unknown size, so many in one of two models, are in no figure.
     """
 
     before: str = field(default="before", metadata={"in_file": False})
@@ -75,6 +76,7 @@ class Difference(Summarised):
     only_after: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     asked: tuple[tuple[str, str, str], ...] = ()
+    unknown_tensors: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -213,6 +215,7 @@ def diff_models(before: Any, after: Any, **options: Unpack[Keywords]) -> Differe
         only_before=tuple(op for op in first.ops if op not in second.ops),
         only_after=tuple(op for op in second.ops if op not in first.ops),
         changed=tuple(_changed(first, second)),
+        unknown_tensors=max(len(report.unknown_shapes) for report in reports),
     )
 
 

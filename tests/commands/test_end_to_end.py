@@ -73,12 +73,12 @@ def test_the_report_without_a_batch_size_lists_what_is_unknown(saved_model, caps
         (None, "ids", {}, (), "the shape of an input (ids), with shapes={'ids': (32, 64)}"),
         (None, "ids", {"ids": "?x8"}, (), ". Add batch_size=N and shapes={'ids': (None, 8)}: the"),
         (None, "", {}, (), ". Set the shape of an op just named, with"),
-        (4, "ids", {}, (), ". Set the shape of an input (ids), with shapes"),
+        (4, "ids", {}, (), ". Set the shape of an op just named, with"),
         (4, "ids", {}, (("no_inference", "ended by signal 9", ()),), "ended by signal 9"),
     ],
 )
 def test_what_stands_in_the_way_of_shapes_is_said(batch, inputs, shapes, warnings, told):
-    """A batch that is bound is not asked for again, and is not enough where more is open; a model
+    """An input that is bound is not asked for again, and is not enough where more is open; a model
     without inputs has no batch; a reader that died is the reason."""
     extraction = SimpleNamespace(
         graph=SimpleNamespace(tensors={}, functions={}),
@@ -87,6 +87,7 @@ def test_what_stands_in_the_way_of_shapes_is_said(batch, inputs, shapes, warning
         unknown_roots=("ids",),
         inputs=tuple(SimpleNamespace(key=key, op=key, shape=(None, 64)) for key in inputs.split()),
         open_shapes=shapes,
+        bound_shape=lambda item: (batch, *item.shape[1:]),
         bindings={"batch_size": batch},
         has_fixed_batch=False,
         warnings=warnings,

@@ -1,8 +1,10 @@
 """The step that pictures are drawn from is what was predicted, put side by side."""
 
+from graphs_by_hand import draw, draw_cluster, draw_costs
 from steps_by_hand import KIB, drawn_step
 
-from placer.prediction.predicted_step import Edge
+from placer.prediction.predicted_step import Edge, describe_step
+from placer.prediction.prediction import predict
 
 
 def test_buffers_add_up_to_the_timelines():
@@ -36,3 +38,15 @@ def test_edges_and_transfers_name_their_ends():
         placement[name] for name in step.ops
     ]
     assert step.step_seconds == max(row.finish_seconds for row in step.sent)
+
+
+def test_a_copy_is_read_in_its_own_memory():
+    """Reshape reads its shape in host memory, ``m`` the same tensor in that of the device: no copy
+    counts for both."""
+    graph = draw("x, s -> r=Reshape", "s -> m", dtypes={"s": "int32"}, bytes={"s": 8})
+    placement = {"s": "GPU:0", "x": "GPU:1", "r": "GPU:1", "m": "GPU:1"}
+    cluster, costs = draw_cluster("GPU:0", "GPU:1"), draw_costs(graph)
+    metrics = predict(graph, costs, placement, cluster)
+    step = describe_step(graph, costs, placement, cluster, metrics)
+    readers = {row.transfer.memory: [step.ops[op] for op in row.readers] for row in step.sent}
+    assert readers == {"device": ["m"], "host": ["r"]}

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from cost_models.clusters import parse_cluster
 from placer.plan.request import read_options
 from placer.questions.auto import Choice
+from placer.questions.auto_advice import Advice
 from placer.questions.auto_programs import open_program
 from placer.questions.auto_result import AutoRow
 from placer.questions.auto_ways import Ways
@@ -40,3 +42,35 @@ def test_what_is_too_close_to_tell_says_why(seconds, beside, told):
     row = AutoRow(name="as-it-is", changes="", least_seconds=0.0, step_seconds=1e-4)
     other = replace(row, name="replicas:2", step_seconds=seconds)
     assert Choice._explained(choice, other, row).note.startswith(told)
+
+
+def test_a_process_for_each_is_told_in_the_figures_of_the_rows():
+    """Times and samples per second leave out what Keras adds, as those of every strategy do; how
+    many times as many counts it."""
+    cluster = parse_cluster("2xT4")
+    whole = SimpleNamespace(fits=True, seconds_on=lambda _: 40e-6)
+    ways = SimpleNamespace(cluster=cluster, on_fastest=whole, fastest="GPU:0", alone={"GPU:0": 0})
+    program = SimpleNamespace(trains=False, size=8, keras_seconds=5e-4)
+    choice = SimpleNamespace(program=program, ways=ways, ratio=lambda one, other: one / other)
+    (told,) = Advice(choice)._a_process_each(40e-6)
+    assert told.startswith(
+        "one process per accelerator: 400,000 samples/s in total (2.00 times as many), 40.0 µs per"
+    )
+
+
+@pytest.mark.parametrize(("idle", "beside"), [((), ""), ((3, 4), "7 B on CPU:0")])
+def test_a_placement_that_does_not_fit_beside_unused_variables_says_so(idle, beside):
+    """As it is, a model loads them elsewhere, and may fit."""
+    plan = SimpleNamespace(placement={}, solver=SimpleNamespace(status="INFEASIBLE"))
+    built = SimpleNamespace(plan=plan, refused="", name="one-placement")
+    graph = SimpleNamespace(idle_bytes={"CPU:0": idle})
+    program = SimpleNamespace(note="", inexact=(), whole=lambda: SimpleNamespace(graph=graph))
+    choice = SimpleNamespace(program=program, ways=SimpleNamespace(), rows=[], built={})
+    choice.choosable = list
+    choice._ruled_out = lambda way, row: row
+    way = SimpleNamespace(
+        name="one-placement", changes="", least_seconds=0.0, in_parts=False, build=lambda: built
+    )
+    row = Choice._tried(choice, way)
+    told = f" beside what it does not use: {beside}" if beside else ""
+    assert row.note == f"does not fit (proven){told}"

@@ -144,6 +144,10 @@ def test_models_differ_by_ops_and_figures():
     assert "on one A100-40GB is slower" in found.summary(width=200).partition("\n")[0]
     assert figures["flops"] >= 2 * 8 * 8 * 16 - 8 * 16 * 10
     assert diff_models(model(True), model(True), outputs=("out",)).is_empty
+    told = replace(found, unknown_tensors=2).summary(width=200).partition("\n")[0]
+    assert told == found.summary(width=200).partition("\n")[0] + (
+        " 2 tensors of unknown size not counted."
+    )
 
 
 def test_a_tensor_in_both_memories_is_two_transfers():

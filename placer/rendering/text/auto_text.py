@@ -72,7 +72,8 @@ def verdict(found: AutoResult) -> str:
             "It fits as it is, without XLA: compile it with jit_compile=False and change nothing "
             f"else ({figures})."
         )
-    gain = "" if found.gain is None else f", {found.gain:.2f} times as fast as the next that fits"
+    following = "the next that was built and fits"
+    gain = "" if found.gain is None else f", {found.gain:.2f} times as fast as {following}"
     if found.gain is not None and found.gain < 1:
         is_near = found.gain * (1 + found.margin) >= 1
         close = "within the margin of" if is_near else "too close to tell from"

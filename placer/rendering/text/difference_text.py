@@ -104,7 +104,9 @@ def _answer(found: Difference) -> str:
     if found.kind == "models" and (new or gone or found.changed):
         told.append(f"{new:,} ops are new, {gone:,} gone, {len(found.changed):,} changed")
     sentence = ", ".join(told) or "only figures differ"
-    return f"{sentence[0].upper()}{sentence[1:]}."
+    count = found.unknown_tensors
+    least = f" {format_count(count, 'tensor')} of unknown size not counted." if count else ""
+    return f"{sentence[0].upper()}{sentence[1:]}.{least}"
 
 
 def _kind(found: Difference) -> str:

@@ -266,9 +266,14 @@ def _hotspot_table(
 
 
 def _placing_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]:
+    bodies = "; in loops and branches too" if report.model.function_count else ""
     rows: list[tuple[str, RenderableType]] = [
         ("largest group", _group_line(report, width)),
-        *([("no GPU kernel", counted(report.no_gpu_kernel))] if report.no_gpu_kernel else []),
+        *(
+            [("no GPU kernel", counted(report.no_gpu_kernel) + bodies)]
+            if report.no_gpu_kernel
+            else []
+        ),
         *([("no cost model", _unmodelled_line(report))] if report.unmodelled else []),
         *([("unknown shapes", _unknown_line(report))] if report.unknown_shapes else []),
     ]

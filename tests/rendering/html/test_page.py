@@ -248,9 +248,9 @@ def test_a_change_that_may_fit_is_not_denied():
 
 
 def test_clones_and_swaps_have_their_place():
-    """What a plan's file says is computed again, kept on the host or released, name by name."""
+    """What a plan's file says is computed again, swapped or released, name by name."""
     plan = json.loads(small_plan().to_json())
-    assert "Recomputation and offload" not in _render({"plan": plan}, None)
+    assert "Rewritten step" not in _render({"plan": plan}, None)
     plan["rewriting"] = {
         "clones": [{"op": "net/<relu>", "after": ["net/late"]}],
         "released": ["train/join"],
@@ -286,7 +286,7 @@ def test_what_auto_tried_has_its_place():
     )
     page = render_result(found, "html", width=80)
     assert 'replicas &lt;4&gt; <span class="tag">chosen</span>' in page
-    assert "3.33 times as fast as the next that fits" in page
+    assert "3.33 times as fast as the next that was built and fits" in page
     assert "at least 3.00 s" in page
     assert "cannot beat the replicas" in page
     assert ">Strategies</h2>" in page
