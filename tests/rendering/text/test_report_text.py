@@ -106,6 +106,15 @@ def test_an_unbound_batch_is_said_aloud():
     assert "batch       set by shapes\n" in render_report(small_report(model=bound))
 
 
+def test_ops_without_a_gpu_kernel_are_counted_in_bodies_too():
+    """A plan, which places loops whole, counts fewer: the report says so."""
+    report = small_report()
+    assert "no GPU kernel  RandomShuffle 1\n" in render_report(report)
+    model = replace(report.model, function_count=1)
+    text = render_report(replace(report, model=model))
+    assert "no GPU kernel  RandomShuffle 1; in loops and branches too\n" in text
+
+
 def test_what_nothing_reads_is_there_while_its_op_runs():
     """A buffer that ends with the op that writes it has no reader to name."""
     report = small_report()
