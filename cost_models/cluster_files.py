@@ -144,7 +144,7 @@ def _tables(path: Path) -> Table:
 
 def _check_keys(row: Table, known: set[str], where: str) -> None:
     for key in sorted(set(row) - known):
-        near = get_close_matches(key, known, 1) or [each for each in known if each.startswith(key)]
+        near = get_close_matches(key, known, 1) or [k for k in sorted(known) if k.startswith(key)]
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
         raise ValueError(f"{where}: unknown key {key!r}; {hint}")
 

@@ -17,7 +17,8 @@ _SOURCES = ("machine_code/*.py", "prediction/memory/chunks.py", "solving/compile
 @functools.cache
 def code_folder() -> Path:
     """In ``NUMBA_CACHE_DIR`` or the user's folder for caches, else a temporary one; named after
-    what the code was compiled from and for."""
+    what the code was compiled from and for.  A process that has that variable keeps what it
+    compiles itself in that folder directly."""
     return cache_folder(f"code-{_code_version()}", os.environ.get("NUMBA_CACHE_DIR"))
 
 

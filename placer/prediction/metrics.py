@@ -10,7 +10,7 @@ from placer.problem.device_peaks import required_bytes
 from placer.problem.rows import Row
 
 ONE_REGION = "one region"
-"""How an allocator takes memory: bit by bit, or all that it may at once."""
+"""How the allocator of a GPU takes memory: all that it may at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

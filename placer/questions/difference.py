@@ -161,12 +161,12 @@ def _implied(plan: Plan) -> Mapping[str, str]:
     return {"offload": NEVER, **objective} if strategy else {}
 
 
-def _in_words(value: Any) -> str:
-    """An option of a request as it is given: ``"ids=32x20"``."""
+def _in_words(value: Any, between: str = ", ") -> str:
+    """An option of a request as it is given: ``"ids=32x20"``, ``"users*, layers*"``."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_in_words(each)}" for name, each in value.items())
+        return ", ".join(f"{name}={_in_words(each, 'x')}" for name, each in value.items())
     if isinstance(value, list | tuple):
-        return "x".join("?" if each is None else str(each) for each in value)
+        return between.join("?" if each is None else str(each) for each in value)
     return str(value)
 
 

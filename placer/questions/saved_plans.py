@@ -50,7 +50,7 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
         with of_plan(plan.model):
             workload = prepare(source, devices, requested_options(plan.request, **changes))
     except ShapeError as error:  # the plan's own model had none that were unknown
-        raise UsageError(other) from error
+        raise UsageError(f"{other} ({error})") from error
     if workload.graph.fingerprint != plan.model["fingerprint"]:
         raise UsageError(other)
     if plan.placement:

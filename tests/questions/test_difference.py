@@ -108,11 +108,12 @@ def test_plans_of_models_with_little_in_common_say_so_first():
     """Before all that follows from it; shapes are shown as they are given."""
     first, *others = small_plan().placement
     placement = {first: "GPU:0", **{f"other_{name}/x": "GPU:0" for name in others}}
-    request = {"shapes": {"ids": [32, 20]}}
+    request = {"shapes": {"ids": [32, 20]}, "keep_together": ["users*", "layers*"]}
     other = replace(small_plan(), placement=placement, request=request)
     text = diff_plans(small_plan(), other).summary(width=200)
-    assert text.startswith("The model differs, the shapes differ")
-    assert "shapes  default -> ids=32x20" in text
+    assert text.startswith("The model differs")
+    assert " default -> ids=32x20" in text
+    assert " default -> users*, layers*" in text
 
 
 def test_plans_of_different_models_are_refused():

@@ -89,7 +89,6 @@ def batch_like(source: Any, specs: Any, data: Any, bindings: Bindings) -> Any:
 
 
 def _by_key(given: Given, known: list[str]) -> Mapping[str, Array]:
-
     if given is None or isinstance(given, Mapping):
         return given or {}
     if isinstance(given, numpy.ndarray) or hasattr(given, "numpy"):

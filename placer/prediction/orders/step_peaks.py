@@ -30,8 +30,8 @@ from placer.problem.placement_problem import PlacementProblem
 
 
 class StepPeaks:
-    """The peaks of placements along the orders that a step may run in; those along which a device
-    peaked in the last placement are the ``worst``."""
+    """The peaks of placements along the orders that a step may run in; the ``worst`` are those, of
+    the orders that were followed for the last placement, along which a device peaked."""
 
     def __init__(
         self,
@@ -70,23 +70,20 @@ class StepPeaks:
             along = dict(enumerate(peaks_along(step, self.steps.orders)))
             highest = _highest(step, along)
             if cluster is not None and all(highest[name] <= cap for name, cap in caps.items()):
-                needs = self._needs(step, along, {}, cluster)
+                needs = self._needs(step, along, {}, caps, cluster)
         else:
             requests = self._requests(step, self.worst)
             along = {index: peaks_in(asked) for index, asked in requests.items()}
-            if not (requests and (needs := self._unserved(along, requests, caps))):
+            if not (requests and (needs := self._unserved(step, along, requests, caps))):
                 rest = {*range(len(self.steps.orders))}.difference(requests)
                 requests |= self._requests(step, rest)
+                requests = dict(sorted(requests.items()))  # as the plan is predicted in the end
                 along = {index: peaks_in(asked) for index, asked in requests.items()}
-                needs = self._unserved(along, requests, caps)
+                needs = self._unserved(step, along, requests, caps)
             highest = _highest(step, along)
-            self.worst = {
-                max(along, key=lambda index: along[index][name])
-                for name in names
-                if not is_cpu(name)
-            }
+            self.worst = {_worst(along, name) for name in names if not is_cpu(name)}
             if not needs and all(highest[name] <= cap for name, cap in caps.items()):
-                needs = self._needs(step, along, requests, cluster)
+                needs = self._needs(step, along, requests, caps, cluster)
         highest |= {name: max(need, highest[name]) for name, need in needs.items()}
         above = [name for name, cap in caps.items() if highest[name] > cap]
         moments = cache(partial(self._moments, above, tuple(device_of), along))
@@ -107,6 +104,7 @@ class StepPeaks:
 
     def _unserved(
         self,
+        step: StepMemory,
         along: Mapping[int, Mapping[str, int]],
         requests: Mapping[int, Mapping[str, Allocations]],
         caps: Mapping[str, int],
@@ -114,39 +112,23 @@ class StepPeaks:
         """The needs of accelerators that are not served under their caps along the order in which
         they peak."""
         found = {}
-        for name in self._close(along, requests, caps):
-            worst = max(along, key=lambda index: along[index][name])
+        for name in _close(_highest(step, along), requests, caps):
+            worst = _worst(along, name)
             if not is_cpu(name) and not serves(requests[worst][name], caps[name]):
                 need = find_need(requests[worst][name]).need_bytes
                 found[name] = max(need, caps[name] + 1)
         return found
-
-    def _close(
-        self,
-        along: Mapping[int, Mapping[str, int]],
-        requests: Mapping[int, Mapping[str, Allocations]],
-        caps: Mapping[str, int],
-    ) -> list[str]:
-        """The devices whose needs may exceed their caps."""
-        tuning = partial(_most_tuning_bytes, [*requests.values()])
-        highest = {name: max(peaks[name] for peaks in along.values()) for name in caps}
-        return [
-            name
-            for name, cap in caps.items()
-            # no need was seen that is twice the peak, small steps and buffers that tune aside
-            if 2 * highest[name] + tuning(name) > cap >= LEAST_LIMIT_BYTES
-        ]
 
     def _needs(
         self,
         step: StepMemory,
         along: Mapping[int, Mapping[str, int]],
         requests: Mapping[int, Mapping[str, Allocations]],
+        caps: Mapping[str, int],
         cluster: Cluster,
     ) -> dict[str, int]:
         """The needs of devices whose caps they may exceed, along all orders."""
-        caps = dict(zip(self.problem.device_names, self.problem.capacity_bytes, strict=True))
-        close, asked = self._close(along, requests, caps), [*requests.values()]
+        close, asked = _close(_highest(step, along), requests, caps), [*requests.values()]
         if not close:
             return {}
         at_once = peaks_at_once(step, self.steps.threaded_steps)
@@ -179,7 +161,7 @@ class StepPeaks:
         found = {}
         fullest: dict[int, dict[str, str]] = {}
         for name in names:
-            worst = max(along, key=lambda index: along[index][name])
+            worst = _worst(along, name)
             if worst not in fullest:
                 fullest[worst] = step.fullest(self.orders[worst])
             if worst not in self.moments_along:
@@ -199,6 +181,21 @@ def _highest(step: StepMemory, along: Mapping[int, Mapping[str, int]]) -> dict[s
 def _worst(along: Mapping[int, Mapping[str, int]], name: str) -> int:
     """The order along which a device peaks."""
     return max(along, key=lambda index: along[index][name])
+
+
+def _close(
+    highest: Mapping[str, int],
+    requests: Mapping[int, Mapping[str, Allocations]],
+    caps: Mapping[str, int],
+) -> list[str]:
+    """The devices whose needs may exceed their caps."""
+    tuning = partial(_most_tuning_bytes, [*requests.values()])
+    return [
+        name
+        for name, cap in caps.items()
+        # no need was seen that is twice the peak, small steps and buffers that tune aside
+        if 2 * highest[name] + tuning(name) > cap >= LEAST_LIMIT_BYTES
+    ]
 
 
 def _most_tuning_bytes(requests: Sequence[Mapping[str, Allocations]], device: str) -> int:

@@ -87,6 +87,7 @@ class Orders:
         """Sets what the next search is about.  Returns why none follows, if none does."""
         if searched.device_of is None:
             return "no placement was found"
+        self.caps.tried.note(self.caps.now, self._counted(searched.device_of), over)
         is_new = searched.device_of not in self.seen
         self.seen.add(searched.device_of)
         if max(over) > 0 and is_new:

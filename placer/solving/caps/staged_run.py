@@ -93,12 +93,13 @@ _MANY = 1_000_000
 
 class StageKind(NamedTuple):
     """A stage: its name, and what it does until a deadline, which returns why it began and how it
-    ended, or ``None`` if there was no reason.  One that ``is_last`` comes even where all is
-    proven."""
+    ended, or ``None`` if there was no reason.  One that ``is_last`` comes even where all is proven;
+    that one and one that ``comes_late`` come after the deadline, too."""
 
     name: str
     run: Callable[[StagedRun, Deadline], tuple[str, str] | None]
     is_last: bool = False
+    comes_late: bool = False
 
 
 Way = Rows | Orders
@@ -148,7 +149,8 @@ class StagedRun:
         found = self.found
         if found.infeasible is not None or (found.is_settled and not kind.is_last):
             return
-        if found.best is not None and self.deadline.is_over() and not kind.is_last:
+        comes_late = kind.is_last or kind.comes_late
+        if found.best is not None and self.deadline.is_over() and not comes_late:
             found.is_cut = True
             return
         began, searches = clock.monotonic(), found.searches

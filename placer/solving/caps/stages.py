@@ -257,7 +257,7 @@ def _mend(search: StagedRun, deadline: Deadline) -> Reasons:
     assert near.device_of is not None
     best, units = found.best, search.peaks.units
     until, judged = deadline.part(SCHEDULE.mend_share), request.predict.longest_seconds
-    if not until.is_counted and 2 * (near.value or 0.0) < found.value:
+    if not until.is_counted and near.value is not None and 2 * near.value < found.value:
         least = clock.monotonic() + (1 + SCHEDULE.mended_judged) * judged
         until = Deadline(max(until.at, least))
     mended = repair(
@@ -341,7 +341,7 @@ STAGES = (
     StageKind("baselines", _baselines),
     StageKind("rows", _rows),
     StageKind("orders", _orders),
-    StageKind("mend", _mend),
+    StageKind("mend", _mend, comes_late=True),
     StageKind("tidy", _tidy),  # there may be no time for it later
     StageKind("rows again", _again),
     StageKind("tidy", _tidy, is_last=True),

@@ -33,13 +33,23 @@ class TriedCaps:
         self.kept = [0.0] * devices
         self.missed = [math.inf] * devices
 
+    def note(
+        self, caps: Sequence[float], counted: Sequence[float], overruns: Sequence[int]
+    ) -> None:
+        """After a search under these caps, of the devices on which it kept them."""
+        for device, (cap, count, over) in enumerate(zip(caps, counted, overruns, strict=True)):
+            if count <= cap and over > 0:
+                self.missed[device] = min(self.missed[device], cap)
+            elif count <= cap:
+                self.kept[device] = max(self.kept[device], cap)
+
     def between(self, device: int, cap: float, least_step: float) -> float:
         """The ``cap``, or what is halfway if it is beyond what is known of the device: what an
         allocator loses to gaps, and tunes with, is not in proportion to what is there."""
         kept, missed = self.kept[device], self.missed[device]
-        if kept < cap < missed or not least_step < missed - kept < math.inf:
+        if kept < cap < missed or not kept < missed < math.inf:
             return cap
-        return (kept + missed) / 2
+        return (kept + missed) / 2 if missed - kept > least_step else kept
 
 
 class SearchCaps:
@@ -94,8 +104,6 @@ class SearchCaps:
             self.caution *= 0.5
         gaps = self._gaps(counted, overruns)
         above = [device for device, over in enumerate(overruns) if over > 0]
-        for device in above:
-            self.tried.missed[device] = min(self.tried.missed[device], self.now[device])
         rate = self.caution * max(
             max(0.0, gaps[device]) / max(1, self.caps[device]) for device in above
         )
@@ -118,8 +126,7 @@ class SearchCaps:
     def widen(self, counted: Sequence[float], overruns: Sequence[int]) -> None:
         """Where nothing better is found than a placement within the caps: gives back what is off
         them beyond the gaps of that placement."""
-        gaps, tried = self._gaps(counted, overruns), self.tried
-        tried.kept = [*map(max, tried.kept, self.now)]
+        gaps = self._gaps(counted, overruns)
         self.now = self._between(
             max(now, min(most, int(_SCHEDULE.judged_margin * cap - gap)))
             for now, most, cap, gap in zip(self.now, self.most, self.caps, gaps, strict=True)

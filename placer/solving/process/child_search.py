@@ -97,9 +97,12 @@ def _result(outcome: Outcome, problem: SearchProblem) -> Solution:
     if outcome.ending is not Ending.ANSWERED:
         code = "solver_stopped" if outcome.ending is Ending.LATE else CRASHED
         kept = "without a result" if outcome.answer is None else "and its best result is kept"
-        why = "ran out of time" if code == "solver_stopped" else f"failed ({outcome.reason})"
-        more = "a longer --time-limit may find a better placement"
-        warnings = ((code, f"one of the searches {why} {kept}; {more}"),)
+        if code == CRASHED:
+            said = f"one of the searches failed ({outcome.reason}) {kept}"
+        else:
+            more = "a longer --time-limit may find a better placement"
+            said = f"one of the searches ran out of time {kept}; {more}"
+        warnings = ((code, said),)
     if outcome.answer is None:
         return Solution(status=Status.UNKNOWN, warnings=warnings, is_cut=bool(warnings))
     try:

@@ -12,6 +12,7 @@ from placer.pipeline.formulation import build_problem
 from placer.prediction.memory.need import Need
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders import step_peaks
+from placer.prediction.orders.needs import peaks_in
 from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.prediction import predict
@@ -144,6 +145,36 @@ def test_what_fits_is_followed_along_all_orders_and_what_does_not_along_few(
         counts.append(len(followed))
         assert (found[device].peak_bytes > problem.capacity_bytes[device]) == (device == small)
     assert counts[0] == counts[2] == every > 2 >= counts[1]
+
+
+def test_what_was_followed_before_changes_no_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Needs along all orders are found in the same sequence, whichever orders came first."""
+    graph = draw("a -> b -> c", "a -> d -> e -> c", bytes=900 * 1024)
+    costs = draw_costs(graph)
+    cluster = parse_cluster("GPU:0:5MiB,CPU:0:1GiB")
+    constraints = find_constraints(graph, cluster, ConstraintOptions())
+    problem = build_problem(graph, costs, cluster, constraints)
+    peaks = StepPeaks(graph, costs, problem, needs_on=cluster)
+    sequences: list[list[int]] = []
+    needs_along = step_peaks.needs_along
+
+    def sequence_of(step: object, requests: list[object], *more: object) -> object:
+        sequences.append([each["sample"] for each in requests])
+        return needs_along(step, [each["found"] for each in requests], *more)
+
+    monkeypatch.setattr(step_peaks, "needs_along", sequence_of)
+    monkeypatch.setattr(step_peaks, "with_orders_ahead", lambda _step, found, *_more: found)
+    find_allocations = step_peaks.find_allocations
+
+    def numbered(step: object, order: object, sample: int) -> object:
+        found = find_allocations(step, order, sample)
+        return {**found, "sample": sample, "found": found}
+
+    monkeypatch.setattr(step_peaks, "find_allocations", numbered)
+    monkeypatch.setattr(step_peaks, "peaks_in", lambda asked: peaks_in(asked["found"]))
+    peaks.worst = {5}
+    peaks([problem.device_names.index("GPU:0")] * len(problem.op_names))
+    assert sequences == [[*range(len(peaks.steps.orders))]]
 
 
 def test_what_convolutions_are_tuned_with_counts_however_low_the_peak_is():

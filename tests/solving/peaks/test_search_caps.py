@@ -49,21 +49,45 @@ def test_each_search_that_comes_out_above_a_cap_leaves_more() -> None:
     assert caps.now[1] == pytest.approx(CAP - gap, rel=0.01)
 
 
+def searched(caps: SearchCaps, counted: Sequence[int], needs: Sequence[int]) -> None:
+    """A search under the caps came out so."""
+    counts, over = above(counted, needs)
+    caps.tried.note(caps.now, counts, over)
+    (caps.lower if max(over) > 0 else caps.widen)(counts, over)
+
+
 def test_a_cap_is_halved_where_a_gap_leaves_nothing_of_it() -> None:
     """Gaps are not in proportion: tuning with large buffers needs less once they are gone."""
     caps = caps_of()
-    caps.lower(*above([1_000, 1_000], [CAP + 1, 1_100]))
+    searched(caps, [1_000, 1_000], [CAP + 1, 1_100])
     assert caps.now[0] == MOST // 2
 
 
 def test_caps_between_what_was_kept_and_what_was_missed_are_halved() -> None:
     """9,980 are missed, 4,990 kept, where the gap is hardly anything: next is what lies halfway."""
     caps = caps_of()
-    caps.lower(*above([1_000, 1_000], [CAP + 1, 1_100]))
-    caps.widen(*above([4_000, 1_000], [4_001, 1_100]))
+    searched(caps, [1_000, 1_000], [CAP + 1, 1_100])
+    searched(caps, [4_000, 1_000], [4_001, 1_100])
     assert caps.now[0] == (MOST + MOST // 2) // 2
-    caps.lower(*above([7_000, 1_000], [CAP + 1, 1_100]))
+    searched(caps, [7_000, 1_000], [CAP + 1, 1_100])
     assert MOST // 2 < caps.now[0] < 7_000
+
+
+def test_a_device_within_its_cap_keeps_what_it_has_while_another_is_above() -> None:
+    """8,790 were missed on the first, 8,180 were kept while the second was above: no less."""
+    caps = caps_of()
+    caps.tried.note([8_790, 9_000, HOST_CAP], *above([8_000, 5_000], [CAP + 1, 5_100]))
+    caps.now = (8_180, 9_000, HOST_CAP)
+    searched(caps, [8_000, 8_000], [8_100, CAP + 200])
+    assert 8_180 <= caps.now[0] < 8_790
+
+
+def test_a_search_that_missed_its_own_caps_says_nothing_of_them() -> None:
+    caps = caps_of()
+    caps.now = (5_000, 5_000, HOST_CAP)
+    searched(caps, [6_000, 4_000], [CAP + 1, 4_100])
+    assert caps.tried.missed[0] == float("inf")
+    assert caps.tried.kept[1] == 5_000
 
 
 def test_gaps_are_reserved_before_the_first_search() -> None:
