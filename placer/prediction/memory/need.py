@@ -71,10 +71,12 @@ def find_need(allocations: Allocations, *, kept: KeptChunks | None = None, near:
     )
 
 
-def load_ahead() -> None:
+def load_ahead() -> threading.Thread:
     """Loads the loop of the allocator, or compiles it the first time, while other work goes on."""
     asked = Allocations(sizes={0: 1, 1: 2}, events=[0, 1, ~0, ~1])
-    threading.Thread(target=find_need, args=(asked,)).start()
+    thread = threading.Thread(target=find_need, args=(asked,))
+    thread.start()
+    return thread
 
 
 def peak_in_use(allocations: Allocations, kept: KeptChunks) -> int:
