@@ -142,7 +142,7 @@ def test_the_plan_says_where_each_loader_puts_what(towers):
     assert resident["CPU:0"] >= user + item
     codes = {row.code: row.message for row in plan.warnings}
     assert "plain tf.saved_model.load puts" in codes["loader_ignores_plan"]
-    assert "'embed' uses 2.81 KiB" in codes["signature_reads_host"]
+    assert "sends up to 2.81 KiB to GPU:0" in codes["signature_reads_host"]
 
 
 def test_every_variable_is_loaded_to_its_planned_device(towers):
