@@ -22,8 +22,8 @@ def local_items() -> list[str]:
         there = "the driver of these GPUs does not answer (NVML)"
         why = there if accelerator_count() else "no GPU was found here"
         raise ValueError(
-            f"{why}: name devices, such as 2xT4 (placer devices lists the models); to run a script on "
-            "GPUs that are not here, use placer simulate"
+            f"{why}: name devices, such as 2xT4 (placer devices lists the models); to run a script "
+            "on GPUs that are not here, use placer simulate"
         )
     if any(gpu is None for gpu in gpus):
         raise ValueError(
