@@ -43,5 +43,5 @@ def test_too_few_logical_cpus_after_the_start_is_an_error_with_the_next_step():
     tf.constant(1.0)
     present = len(tf.config.list_logical_devices("CPU"))
     configure_logical_cpus(present)
-    with pytest.raises(UsageError, match=r"cpu_devices\(\d+\) right after importing"):
+    with pytest.raises(UsageError, match=r"cpu_devices\(\d+\) right after import tensorflow"):
         configure_logical_cpus(present + 1)
