@@ -162,6 +162,6 @@ def test_too_late_for_a_rehearsal_the_absent_devices_come_first():
     """TensorFlow has started with one CPU device: the error opens with what is absent."""
     done = run_python(["-c", TOO_LATE])
     assert done.stdout.startswith(
-        "GPU:0 and GPU:1 are absent (this machine has CPU:0): the host and 2 CPU devices "
-        "in place of GPUs are needed"
+        "GPU:0 and GPU:1 are absent (this machine has CPU:0): to run on CPU devices, call "
+        "placer.cpu_devices(2) right after import tensorflow"
     ), done.stderr[-2000:]
