@@ -30,9 +30,11 @@ def _compiled(function: Function, **options: bool) -> Function:
     machine_code = numba.njit(nogil=True, **options)(function)
     given = config.CACHE_DIR
     config.CACHE_DIR = given or str(code_folder())
-    with suppress(RuntimeError):  # Numba found no folder for its cache
-        machine_code._cache = _Cache(function)
-    config.CACHE_DIR = given
+    try:
+        with suppress(RuntimeError):  # Numba found no folder for its cache
+            machine_code._cache = _Cache(function)
+    finally:
+        config.CACHE_DIR = given
     return cast(Function, machine_code)
 
 
