@@ -29,11 +29,17 @@ from placer.plan.request import (
     takes_options,
 )
 from placer.plan.rows import PlanWarning
-from placer.prediction.memory.need import load_ahead
 from placer.processes import collection_paused
 from placer.solving.process import clock
 from placer.solving.process.child_search import start_searcher_ahead
-from placer.solving.process.compiling import PEAKS, TRANSFER, warm_up
+from placer.solving.process.compiling import (
+    NEEDS,
+    PEAKS,
+    TRANSFER,
+    await_compiled,
+    load_needs_ahead,
+    warm_up,
+)
 
 REFERENCE_DEVICE = "1xA100-40GB"
 """The device of the times in ``report`` when none is named."""
@@ -62,8 +68,9 @@ def place(source: Any, devices: Devices = LOCAL, **options: Unpack[Keywords]) ->
         return place_in_parts(source, devices, wanted)
     warm_up(TRANSFER, PEAKS)  # once per user, while the model is read
     start_searcher_ahead()
-    load_ahead()
+    load_needs_ahead()
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
+    await_compiled(NEEDS)
     deadline = clock.monotonic() + wanted.time_limit
     plan = place_workload(workload, explains=True)
     return advise(plan, workload, devices, deadline)
@@ -81,8 +88,9 @@ def report(source: Any, devices: Devices | None = None, **options: Unpack[Keywor
     """
     wanted = read_options(options)
     require_source(source, devices)
-    load_ahead()
+    load_needs_ahead()
     workload = read_workload(source, devices or REFERENCE_DEVICE, wanted)
+    await_compiled(NEEDS)
     found = analyse(workload, predict_on_one_device(workload))
     return found if devices is None else with_placement(found, workload, devices)
 

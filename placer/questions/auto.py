@@ -22,7 +22,6 @@ from cost_models.device_names import LOCAL
 from placer.errors import NoSolutionError, PlacerError, UsageError
 from placer.extraction.process.child_process import one_reading_process
 from placer.plan.request import Keywords, read_options, takes_options
-from placer.prediction.memory.need import load_ahead
 from placer.prediction.metrics import overruns_text
 from placer.processes import collection_paused
 from placer.questions.auto_advice import Advice
@@ -30,7 +29,14 @@ from placer.questions.auto_programs import AutoProgram, Built, open_program
 from placer.questions.auto_result import AutoResult, AutoRow, seconds_of
 from placer.questions.auto_ways import ONE_PLACEMENT, PARTS, Way, Ways
 from placer.solving.process.child_search import one_search_process
-from placer.solving.process.compiling import STEP_TIME, TRANSFER, warm_up
+from placer.solving.process.compiling import (
+    NEEDS,
+    STEP_TIME,
+    TRANSFER,
+    await_compiled,
+    load_needs_ahead,
+    warm_up,
+)
 from placer.strategies.requests import ALL_REDUCE
 
 _LOG = logging.getLogger(__name__)
@@ -84,9 +90,10 @@ def auto(
         raise UsageError(f"margin must be a share from 0 to below 1 such as 0.1, got {margin!r}")
     wanted = read_options({"time_limit": SEARCH_SECONDS, **options})
     warm_up(TRANSFER, STEP_TIME)  # once per user, while the program is read
-    load_ahead()
+    load_needs_ahead()
     with one_reading_process(), one_search_process():
         program = open_program(source, devices, wanted, data)
+        await_compiled(NEEDS)
         return Choice(program, for_, margin, exact=exact).result()
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from placer.prediction.memory.need import load_ahead
+from placer.prediction.memory.need import load_loop
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.processes import Tell
@@ -140,6 +140,7 @@ _COMPILE = {
     "peaks": load_peaks,
     "throughput": _compile_throughput,
     "step_time": _compile_step_time,
+    "needs": load_loop,
 }
 
 
@@ -161,7 +162,6 @@ def _ignore(_device_of: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    load_ahead()
     for thread in warm_up(*PARTS):
         thread.join()
     if failures:

@@ -12,7 +12,6 @@ difference.  Several steps are followed, since what is kept moves.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -71,12 +70,9 @@ def find_need(allocations: Allocations, *, kept: KeptChunks | None = None, near:
     )
 
 
-def load_ahead() -> threading.Thread:
-    """Loads the loop of the allocator, or compiles it the first time, while other work goes on."""
-    asked = Allocations(sizes={0: 1, 1: 2}, events=[0, 1, ~0, ~1])
-    thread = threading.Thread(target=find_need, args=(asked,))
-    thread.start()
-    return thread
+def load_loop() -> None:
+    """Loads the loop of the allocator, or compiles it the first time."""
+    find_need(Allocations(sizes={0: 1, 1: 2}, events=[0, 1, ~0, ~1]))
 
 
 def peak_in_use(allocations: Allocations, kept: KeptChunks) -> int:

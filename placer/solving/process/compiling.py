@@ -9,6 +9,7 @@ import functools
 import logging
 import os
 import threading
+import time
 from pathlib import Path
 
 from placer.errors import PlacerError
@@ -23,6 +24,7 @@ PEAKS = "placer.solving.search.peak_search:search_peaks"
 THROUGHPUT = "placer.solving.objectives.throughput.search:search_loads"
 STEP_TIME = "placer.solving.objectives.step_time.search:search_steps"
 STEP_PEAKS = "placer.solving.peaks.step_search:search_step_peaks"
+NEEDS = "placer.prediction.memory.need:find_need"
 
 PARTS = {
     TRANSFER: ("transfer", "moves", "peaks"),
@@ -30,8 +32,12 @@ PARTS = {
     THROUGHPUT: ("transfer", "moves", "throughput"),
     STEP_TIME: ("transfer", "moves", "step_time"),
     STEP_PEAKS: ("transfer", "moves", "step_time"),
+    NEEDS: ("needs",),
 }
-"""The parts of :mod:`placer.solving.warm_up` that a search needs."""
+"""The parts of :mod:`placer.solving.warm_up` that a search needs, or a prediction."""
+
+_PATIENCE_SECONDS, _LOOK_SECONDS = 0.3, 0.02
+"""A model that is none is known as such within the first; how often one looks whether it was."""
 
 _two_at_once = threading.Semaphore(min(2, os.cpu_count() or 1))
 
@@ -51,11 +57,32 @@ def warm_up(*searches: str) -> list[threading.Thread]:
     return [thread for thread in threads if thread is not None and thread.is_alive()]
 
 
+def load_needs_ahead() -> threading.Thread:
+    """Loads what predicts needs while a model is read, and has it compiled the first time.
+
+    Python waits for its threads before it ends, and none may be within LLVM then: so nothing begins
+    in a moment in which a command may already have failed, and what takes long is another process.
+    """
+    thread = threading.Thread(target=_load_needs)
+    thread.start()
+    return thread
+
+
+def _load_needs() -> None:
+    command, patient = threading.main_thread(), time.monotonic() + _PATIENCE_SECONDS
+    while command.is_alive() and (time.monotonic() < patient or warm_up(NEEDS)):
+        time.sleep(_LOOK_SECONDS)
+    if command.is_alive():
+        from placer.prediction.memory.need import load_loop
+
+        load_loop()
+
+
 def await_compiled(search: str) -> None:
-    """Returns when what the search needs is compiled; the clock of searches stands still."""
+    """Returns when what a search or prediction needs is compiled; the clock stands still."""
     with standing_still():
         if threads := warm_up(search):
-            _LOG.info("compiling the search, once")
+            _LOG.info("compiling machine code, once")
             for thread in threads:
                 thread.join()
 

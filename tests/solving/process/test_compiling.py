@@ -27,6 +27,7 @@ from placer.solving.process.compiling import (
     TRANSFER,
     await_compiled,
     code_environment,
+    load_needs_ahead,
     warm_up,
 )
 from placer.solving.reduction.unit_problem import reduce_to_units
@@ -151,6 +152,38 @@ def test_without_a_place_for_caches_code_is_kept_for_one_process(
     folder = code_folder.__wrapped__()
     assert folder.is_dir()
     assert folder.name.startswith("placer-code-")
+
+
+FAIL = """
+import sys, time
+from placer.solving.process.compiling import load_needs_ahead
+import placer.prediction.memory.need as need
+need.load_loop = lambda: sys.stdout.write("loaded ")
+load_needs_ahead()
+time.sleep(float(sys.argv[1]))
+sys.stdout.write("ended ")
+"""
+
+
+def test_a_command_that_fails_at_once_loads_nothing(folder: Path) -> None:
+    """Nor does it begin to compile; one that fails within that leaves it to itself."""
+    compiling.done_mark(folder, "needs").touch()
+    for seconds, told in ("0", "ended "), ("1", "loaded ended "):
+        ran = subprocess.run([sys.executable, "-c", FAIL, seconds], capture_output=True, text=True)
+        assert (ran.stdout, ran.stderr, ran.returncode) == (told, "", 0)
+    compiling.done_mark(folder, "needs").unlink()
+    for seconds in ("0", "0.5"):  # at once, and while it is compiled
+        subprocess.run([sys.executable, "-c", FAIL, seconds], check=True)
+        assert not compiling.done_mark(folder, "needs").exists()
+        assert not list(folder.rglob("*.nbc"))
+
+
+@pytest.mark.slow
+def test_what_predicts_needs_is_compiled_by_another_process(folder: Path) -> None:
+    """And loaded here once that is done."""
+    load_needs_ahead().join()
+    assert compiling.done_mark(folder, "needs").exists()
+    assert list(folder.rglob("chunks.hand_out*.nbc"))
 
 
 SOLVE = """
