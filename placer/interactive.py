@@ -21,6 +21,7 @@ from placer.rendering.html.page import in_notebook as in_notebook
 from placer.rendering.html.page import render_page as render_page
 from placer.rendering.progress import LONG_SECONDS
 from placer.rendering.results import render_result as render_result
+from placer.rendering.text.auto_text import verdict as auto_verdict  # noqa: F401
 from placer.rendering.text.conflict_text import conflict_text as conflict_text
 
 if TYPE_CHECKING:

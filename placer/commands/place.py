@@ -105,13 +105,13 @@ def require_placement(plan: Plan) -> None:
     if plan.solver.status == "INFEASIBLE":
         raise InfeasibleError("no placement fits (proven)", plan.conflict)
     if plan.placement and not plan.fits:
-        from placer.prediction.metrics import overruns_text
-        from placer.rendering.text.answers import wider_limits
+        from placer.problem.limits import overruns
+        from placer.rendering.text.answers import fix_words
 
-        over = overruns_text(plan.need_bytes, plan.over_bytes)
+        over = "; ".join(overruns(plan.devices, plan.over_bytes))
         raise NoSolutionError(
             f"no placement within the memory limits was found, and none is proven impossible: in "
-            f"the best one {over}. It may fit with {wider_limits(plan)} (not tried)"
+            f"the best one {over}.{fix_words(plan).rstrip('.')}"
         )
     if plan.proof:
         raise NoSolutionError(

@@ -15,7 +15,6 @@ from cost_models.byte_sizes import (
     format_bytes,
     format_count,
     parse_bytes,
-    parse_reserve,
     spell_bytes,
 )
 from cost_models.clusters import Devices, parse_cluster
@@ -32,6 +31,7 @@ from placer.plan.plan import Plan
 from placer.plan.request import AUTO, NEVER, Options
 from placer.problem.conflict import Conflict, Fix
 from placer.problem.grouping import GRADIENTS, HINTS, together_request
+from placer.problem.limits import limits_for, limits_option
 from placer.problem.pins import pin_request
 from placer.problem.placement_problem import NEVER_SPILL
 from placer.solving.process import clock
@@ -290,7 +290,7 @@ class _Trials:
             best = self.place(self._with_caps(least, factor))
             if best is None:
                 return None
-            needed = {row.name: row.need_bytes or 0 for row in best.devices}
+            needed = best.need_bytes
             enough = max(needed[name] / max(size, 1) for name, size in least.items())
             plan = self.place(self._with_caps(least, enough)) if enough > low else None
             if plan is not None:
@@ -314,30 +314,19 @@ class _Trials:
         tried = dict.fromkeys(format_bytes(self._limits(least, low)[name]) for name in least)
         less = f"{' and '.join(tried)} was tried in vain" if low else "no less can fit"
         note = f"raises {', '.join(sizes)}; {less}"
-        change = f"--max-memory {self._with_caps(least, factor).max_memory}"
+        change = limits_option(caps)
         return PlacedFix(kind="caps", change=change, note=note, plan=best)
 
     def _with_caps(self, usable: Mapping[str, int], factor: float) -> Options:
-        caps = self._limits(usable, factor).items()
-        return replace(
-            self.wanted, max_memory=",".join(f"{n}={spell_bytes(size)}" for n, size in caps)
-        )
+        caps = limits_option(self._limits(usable, factor)).removeprefix("--max-memory ")
+        return replace(self.wanted, max_memory=caps)
 
     def _limits(self, usable: Mapping[str, int], factor: float) -> dict[str, int]:
         """Returns the caps to ask for in place of those asked for, so that ``factor`` times
         ``usable`` bytes are usable once reserves are taken off."""
-        asked, host = self.wanted.max_memory, "cpu" in str(self.wanted.max_memory).lower()
-        limits = {
-            device.name: device.memory_limit_bytes
-            for device in self.cluster.devices
-            if device.name in usable or (asked and (device.type != "CPU" or host))
-        }
-        for name, size in usable.items():
-            reserve = None if name == self.cluster.host.name else self.wanted.reserve
-            for _ in range(64):  # percentages are reserved of the cap itself: this converges
-                least = int(size * factor) + parse_reserve(reserve, limits[name])
-                limits[name] = max(limits[name], least)
-        return limits
+        least = {name: int(size * factor) for name, size in usable.items()}
+        wanted = self.wanted
+        return limits_for(self.cluster.devices, least, wanted.max_memory, wanted.reserve)
 
     def larger_devices(self) -> Iterator[PlacedFix]:
         """The accelerators of the next larger model with which there is a placement."""
@@ -380,7 +369,6 @@ class _Trials:
 
 def fit_note(plan: Plan) -> str:
     """Returns a note on how the step of ``plan`` was made to fit, with the predicted cost."""
-    extra, step = plan.metrics.fit_extra_seconds or 0.0, plan.metrics.step_seconds or 0.0
     done = []
     if plan.rewriting.released:
         done.append("releasing gradients after their updates")
@@ -390,8 +378,8 @@ def fit_note(plan: Plan) -> str:
         done.append(f"{format_count(len(plan.rewriting.swaps), 'tensor')} on the host meanwhile")
     if plan.control_edges:
         done.append(format_count(len(plan.control_edges), "control edge"))
-    share = max(extra, 0.0) / max(step - extra, 1e-12)
-    return f"step {share:.0%} longer (predicted): {', '.join(done)}"
+    longer = f"step {plan.metrics.fit_extra_share:.1%} longer (predicted)"
+    return f"{longer}: {', '.join(done)}"
 
 
 def _less(pins: Mapping[str, str], flag: str, dropped: str) -> dict[str, str]:

@@ -80,4 +80,4 @@ def with_conflict(plan: Plan, solution: Solution, deadline: float) -> Plan:
 
     _LOG.info("searching for the conflict")
     conflict = explain_conflict(solution.unsolvable, conflict_seconds(deadline))
-    return replace(plan, conflict=conflict)
+    return replace(plan, conflict=conflict.with_limits(plan.devices))

@@ -23,14 +23,15 @@ from placer.pipeline.followed_hints import hints_apart
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.stored_bytes import loading_warnings
-from placer.pipeline.workload import Workload, shape_options
+from placer.pipeline.untried_changes import serve_later_steps
+from placer.pipeline.workload import shape_options
 from placer.plan.loading_facts import LoadingFacts
 from placer.plan.report import LeftOverSinks, left_over_verbs
 from placer.plan.request import NEVER
 from placer.plan.rows import PlanWarning
-from placer.prediction.metrics import MemoryNeed, Metrics, overruns_text
+from placer.prediction.metrics import Metrics
 from placer.prediction.scoring import cost, slower_bytes
-from placer.problem.conflict import Conflict, Fix
+from placer.problem.limits import overruns
 from placer.problem.placement_costs import cost_link
 from placer.solving.caps.predictions import PEAK_OVER_CAP
 from placer.solving.conflicts.elements import may_fit
@@ -114,12 +115,12 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
 def over_cap_warnings(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
     """One warning of all devices whose tensors are over their limits, and one of those that require
     more than they may hand out although their tensors fit."""
-    over, taken = metrics.over_caps(cluster.caps), metrics.taken_bytes(cluster.caps)
+    over = metrics.over_caps(cluster.caps)
     full = {
         name: s for name, s in over.items() if metrics.peaks[name].high_bytes > cluster.caps[name]
     }
     if full:
-        yield PEAK_OVER_CAP, overruns_text(taken, full), ()
+        yield PEAK_OVER_CAP, "; ".join(overruns(cluster.devices, full)), ()
     tight = {name: more for name, more in over.items() if name not in full}
     if not tight:
         return
@@ -130,50 +131,17 @@ def over_cap_warnings(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
         else "ops that run at once"
         for found in needs
     )
+    whose = "its" if len(tight) == 1 else "the"
     message = (
-        f"{overruns_text(taken, tight)}, although {'its' if len(tight) == 1 else 'the'} tensors "
-        f"fit: the rest is {' and '.join(causes)}, and it may run out of memory"
+        f"{'; '.join(overruns(cluster.devices, tight))}, although {whose} tensors fit: the rest is "
+        f"{' and '.join(causes)}, and it may run out of memory"
     )
-    if _serve_later_steps(needs, [*map(cluster.caps.__getitem__, tight)]):
+    if serve_later_steps(needs, [*map(cluster.caps.__getitem__, tight)]):
         message += (
             ". With TF_DISABLE_RZ_CHECK=1 (--red-zones off) the first step requires no more than "
             "later ones, which fit"
         )
     yield "need_over_cap", message, ()
-
-
-def _serve_later_steps(needs: Sequence[MemoryNeed], caps: Sequence[int]) -> bool:
-    """Whether loading and later steps fit the ``caps`` of their devices, and the first does not."""
-    return all(
-        found.parts and max(found.parts.loading_bytes, found.parts.later_steps_bytes) <= cap
-        for found, cap in zip(needs, caps, strict=True)
-    )
-
-
-def with_settings(
-    conflict: Conflict | None, workload: Workload, metrics: Metrics | None
-) -> Conflict | None:
-    """``conflict`` with leave to offload, where that is forbidden, and the settings of TensorFlow
-    under which no device needs more than it has."""
-    cluster = workload.cluster
-    over = metrics.over_caps(cluster.caps) if metrics else ()
-    if conflict is None or metrics is None or not over:
-        return conflict
-    needs = [metrics.needs[name] for name in over]
-    may_offload = any(cluster.device(name).type != "CPU" for name in over)
-    settings = ["--offload auto"] if may_offload and workload.wanted.offload == NEVER else []
-    if _serve_later_steps(needs, [cluster.caps[name] for name in over]):
-        settings.append(
-            "set TF_DISABLE_RZ_CHECK=1 where the program runs: --red-zones off (or "
-            "TF_CUDNN_USE_AUTOTUNE=0, with which no convolution is tuned)"
-        )
-    if all(found.parts and found.parts.serves_split for found in needs):
-        settings.append(
-            "have every chunk split: gpu_options.experimental.internal_fragmentation_fraction = "
-            "1e-5 in the ConfigProto of the session"
-        )
-    fixes = (*(Fix(change=setting) for setting in settings), *conflict.fixes)
-    return replace(conflict, fixes=fixes)
 
 
 def assumed_messages(formulation: Formulation) -> list[str]:

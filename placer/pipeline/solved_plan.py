@@ -19,13 +19,13 @@ from placer.pipeline.plan_warnings import (
     assumed_messages,
     assumed_trips,
     plan_warnings,
-    with_settings,
 )
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.stored_bytes import loading_facts
+from placer.pipeline.untried_changes import with_untried
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, SolverAnswer
-from placer.prediction.metrics import MemoryNeed, Metrics
+from placer.prediction.metrics import SENT, MemoryNeed, Metrics
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_costs import cost_link, slower_bytes, slower_seconds
 from placer.problem.status import Status
@@ -63,7 +63,7 @@ def assemble_plan(
         solver=_answer(formulation, solution, metrics, fitted),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
         warnings=tuple(plan_warnings(formulation, solution, predicted, fitted, loading)),
-        conflict=with_settings(solution.conflict, workload, metrics),
+        conflict=with_untried(solution.conflict, workload, metrics),
         control_edges=predicted.control_edges if predicted else (),
         rewriting=predicted.rewriting if predicted else NO_REWRITING,
         loading=loading,
@@ -196,7 +196,7 @@ def plan_metrics(metrics: Metrics, fitted: FittedPlacement | None = None) -> Pla
     return PlanMetrics(
         fit_extra_seconds=fitted.step.extra_seconds if fitted and rewritten else None,
         transfer_bytes=metrics.bytes_of("data", "feed"),
-        sent_bytes=metrics.bytes_of("data", "feed", "fetch"),
+        sent_bytes=metrics.bytes_of(*SENT),
         messages=len(metrics.transfers),
         transfer_count=sum(t.kind in ("data", "feed") for t in metrics.transfers),
         fetch_bytes=metrics.bytes_of("fetch"),

@@ -18,7 +18,7 @@ from placer.plan.request import current_names
 from placer.plan.results import Page, interactive
 from placer.plan.rows import GateVerdict, PlanMetrics, PlannedDevice, PlanWarning, SolverAnswer
 from placer.plan.schemas import parse_json, read_kept, require_fit
-from placer.prediction.metrics import Transfer, over_caps
+from placer.prediction.metrics import SENT, Transfer, over_caps
 from placer.problem.conflict import Conflict
 from placer.problem.rows import Row
 from placer.problem.status import Stage
@@ -96,6 +96,15 @@ class Plan(Page):
         why = f": {interactive().conflict_text(self.conflict)}" if self.conflict else ""
         told = f"the plan has no placement, as none fits (proven){why}"
         raise InfeasibleError(told, self.conflict)
+
+    @property
+    def sent(self) -> list[Transfer]:
+        """The transfers whose bytes a step sends, the largest first and unsized ones last."""
+        rows = (row for row in self.transfers if row.kind in SENT)
+        return sorted(
+            rows,
+            key=lambda row: (-1 if row.bytes is None else -row.bytes, row.tensor, row.target),
+        )
 
     @property
     def peak_bytes(self) -> dict[str, int]:

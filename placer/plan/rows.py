@@ -106,6 +106,12 @@ class PlanMetrics(Row):
     transfer_bytes: int | None = None
     transfer_count: int | None = None
 
+    @property
+    def fit_extra_share(self) -> float:
+        """How much longer a step takes that was made to fit, as a share of one that was not."""
+        extra = max(self.fit_extra_seconds or 0.0, 0.0)
+        return extra / max((self.step_seconds or 0.0) - extra, 1e-12)
+
     def with_sent(self) -> Self:
         """The metrics of a plan that was kept before ``sent_bytes`` was."""
         if self.sent_bytes is not None or self.transfer_bytes is None:

@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cost_models.byte_sizes import format_bytes
 from placer.graph.name_scopes import sum_by_scope
 from placer.problem.device_peaks import required_bytes
 from placer.problem.rows import Row
+
+SENT = ("data", "feed", "fetch")
+"""Kinds of transfers whose bytes are what a step sends."""
 
 ONE_REGION = "one region"
 """How the allocator of a GPU takes memory: all that it may at once."""
@@ -194,11 +196,3 @@ class Metrics:
 def over_caps(taken: Mapping[str, int], caps: Mapping[str, int]) -> dict[str, int]:
     """The bytes by which what is taken exceeds the caps, of the devices where it does."""
     return {name: size - caps[name] for name, size in taken.items() if size > caps[name]}
-
-
-def overruns_text(taken: Mapping[str, int], over: Mapping[str, int]) -> str:
-    """Returns what devices require, and by how much that is over their limits."""
-    return "; ".join(
-        f"{name} requires {format_bytes(taken[name])}, {format_bytes(more)} more than its limit"
-        for name, more in over.items()
-    )

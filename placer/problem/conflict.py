@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from placer.problem.limits import Limited
 from placer.problem.rows import Kept
 
 OVERFULL, TOO_LARGE, CONTRADICTION, UNDIVIDABLE = (
@@ -18,11 +19,13 @@ OVERFULL, TOO_LARGE, CONTRADICTION, UNDIVIDABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapInConflict(Kept):
-    """The cap of a device; ``peak_bytes`` is what a placement that breaks it needs there."""
+    """The cap of a device; ``peak_bytes`` is what a placement that breaks it needs there,
+    ``limit_bytes`` the limit that ``usable_bytes`` and a reserve are."""
 
     device: str = ""
     peak_bytes: int | None = None
     usable_bytes: int | None = None
+    limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,12 @@ class Conflict(Kept):
     ops: tuple[str, ...] | None = None
     op_count: int | None = None
     fixes: tuple[Fix, ...] = ()
+
+    def with_limits(self, devices: Iterable[Limited]) -> Conflict:
+        """The conflict with the limits of the devices beside what is usable of them."""
+        limits = {device.name: device.memory_limit_bytes for device in devices}
+        caps = (replace(row, limit_bytes=limits.get(row.device)) for row in self.caps)
+        return replace(self, caps=tuple(caps))
 
     def to_json(self) -> dict[str, Any]:
         """The conflict as ``plan.json`` holds it: what is not known is left out."""

@@ -22,7 +22,7 @@ from cost_models.device_names import LOCAL
 from placer.errors import NoSolutionError, PlacerError, UsageError
 from placer.extraction.process.child_process import one_reading_process
 from placer.plan.request import Keywords, read_options, takes_options
-from placer.prediction.metrics import overruns_text
+from placer.problem.limits import overruns
 from placer.processes import collection_paused
 from placer.questions.auto_advice import Advice
 from placer.questions.auto_programs import AutoProgram, Built, open_program
@@ -254,9 +254,8 @@ class Choice:
         if row is chosen or row.note:
             return row
         if row.over_bytes:
-            return replace(
-                row, note=f"does not fit: {overruns_text(row.need_bytes, row.over_bytes)}"
-            )
+            over = overruns(self.ways.cluster.devices, row.over_bytes)
+            return replace(row, note=f"does not fit: {'; '.join(over)}")
         if not row.is_exact and self.exact:
             return replace(row, note=self._inexact())
         ratio = self.ratio(seconds_of(row), seconds_of(chosen))

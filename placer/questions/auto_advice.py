@@ -8,10 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cost_models.byte_sizes import format_seconds, spell_bytes
+from cost_models.byte_sizes import format_seconds
 from cost_models.devices import Cluster, DeviceProperties, Link
 from placer.errors import PlacerError
 from placer.plan.request import AUTO, NEVER
+from placer.problem.limits import limits_for, limits_option
 from placer.questions.auto_bounds import work_elsewhere
 from placer.questions.auto_result import AutoRow, seconds_of
 from placer.questions.auto_ways import AS_IT_IS, ONE_PLACEMENT
@@ -100,10 +101,10 @@ class Advice:
                 continue  # no limit makes a card larger
             if row.over_bytes:
                 least = sum(row.over_bytes.values())
-                caps = ",".join(
-                    f"{name}={spell_bytes(row.need_bytes[name])}" for name in row.over_bytes
-                )
-                yield f"--max-memory {caps}: {row.name}{gain}"
+                least_of = {name: row.need_bytes[name] for name in row.over_bytes}
+                wanted, devices = self.program.wanted, self.ways.cluster.devices
+                limits = limits_for(devices, least_of, wanted.max_memory, wanted.reserve)
+                yield f"{limits_option(limits)}: {row.name}{gain}"
             elif not row.is_exact and self.choice.exact:
                 yield f"--inexact: {row.name}{gain}"
 

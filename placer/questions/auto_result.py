@@ -25,8 +25,6 @@ from placer.strategies.requests import TrainingDivision, planned_training
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-_MAY_FIT = "Larger limits, more or larger devices, or fewer pins may help (not tried)"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoRow:
@@ -127,12 +125,8 @@ class AutoResult(Drawn):
         """The row that was chosen.  Raises :class:`~placer.errors.NoSolutionError`, which says what
         would fit, if no way does."""
         if self.row is None:
-            found = [line.partition(": ") for line in self.advice]  # "--offload auto: order, 2 s"
-            ways = [f"{way.split(',')[0]} would fit with {change}" for change, _, way in found]
-            raise NoSolutionError(
-                f"no strategy was found that fits {self.plan.request['devices']}. "
-                + ("; or ".join(ways) or _MAY_FIT)
-            )
+            told = interactive().auto_verdict(self)
+            raise NoSolutionError(f"{told[0].lower()}{told[1:]}")
         return self.row
 
     @checked

@@ -19,6 +19,7 @@ from placer.pipeline.workload import UNKNOWN_SHARE, read_cluster
 from placer.plan.report import Report
 from placer.plan.request import AUTO, NEVER, Keywords, current_names, read_options, takes_options
 from placer.plan.results import Summarised
+from placer.problem.limits import Limited, fullest
 
 MAX_TRIALS = 10
 _LARGEST_BATCH = 1 << 20
@@ -70,6 +71,7 @@ class Sweep(Summarised):
     is_bound: bool = True
     spill: str = NEVER
     offloaded_fitting: int | None = None
+    devices: Sequence[Limited] = field(default=(), repr=False, metadata={"in_file": False})
     reports: tuple[Report, ...] = field(default=(), repr=False, metadata={"in_file": False})
 
 
@@ -112,6 +114,7 @@ def sweep(
     return Sweep(
         model={"path": trials.reports[0].model.path, "format": trials.reports[0].model.format},
         caps=trials.caps,
+        devices=trials.shown,
         rows=tuple(rows),
         largest_fitting=fitting,
         smallest_failing=failing,
@@ -145,20 +148,19 @@ class _Trials:
     def __init__(self, source: Any, devices: Devices | None, options: Mapping[str, Any]) -> None:
         self.source, self.devices, self.options = source, devices, options
         cluster = read_cluster(devices or REFERENCE_DEVICE, read_options(options))
-        shown = cluster.devices if devices else [d for d in cluster.devices if d.type != "CPU"]
-        self.caps = {device.name: device.usable_bytes for device in shown}
+        self.shown = [d for d in cluster.devices if devices or d.type != "CPU"]
+        self.caps = {device.name: device.usable_bytes for device in self.shown}
         self.reports: list[Report] = []
         self.shares: dict[int, float] = {}
         """By batch size, the share of its limit that the fullest device requires."""
-        self.is_one = sum(device.type != "CPU" for device in shown) < 2
+        self.is_one = sum(device.type != "CPU" for device in self.shown) < 2
 
     def row(self, batch_size: int) -> SweepRow:
         """The row of one batch size."""
         found, alone = self._row(batch_size)
         needs = found.need_bytes or (alone.need_bytes if self.is_one else {})
         if needs:
-            shares = (need / max(1, self.caps[name]) for name, need in needs.items())
-            self.shares[batch_size] = max(shares)
+            self.shares[batch_size] = fullest(needs, self.caps)[1]
         return found
 
     def _row(self, batch_size: int) -> tuple[SweepRow, SweepRow]:

@@ -18,10 +18,11 @@ from placer.pipeline.solved_plan import is_host_constant
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.results import Summarised
-from placer.prediction.metrics import Metrics, Transfer
+from placer.prediction.metrics import SENT, Metrics, Transfer
 from placer.prediction.orders.execution_orders import uses_accelerator
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.problem.constraints import Constraints, open_cpus
+from placer.problem.limits import overruns
 from placer.questions.saved_plans import reopen_as_made
 
 CHOSEN = "chosen"
@@ -43,7 +44,8 @@ class Move:
     """The whole group of an op on another device.
 
     ``refused`` says why it may not be there; otherwise the differences are to the plan, positive
-    where the move costs, and ``over_bytes`` by which required memory would exceed the caps.
+    where the move costs, and ``over_bytes`` by which required memory would exceed the caps, which
+    ``over`` says in words.
     ``spills``: the device is a CPU that is open to the op beside those that it would rather use.
     """
 
@@ -54,6 +56,7 @@ class Move:
     step_seconds: float | None = None
     busiest_seconds: float | None = None
     over_bytes: Mapping[str, int] = field(default_factory=dict)
+    over: tuple[str, ...] = field(default=(), metadata={"in_file": False})
     spills: bool = False
 
 
@@ -270,10 +273,11 @@ def _moves(
         yield Move(
             device=device.name,
             transfer_bytes=_more(before, after, "data", "feed"),
-            sent_bytes=_more(before, after, "data", "feed", "fetch"),
+            sent_bytes=_more(before, after, *SENT),
             step_seconds=after.schedule.step_seconds - before.schedule.step_seconds,
             busiest_seconds=after.schedule.bottleneck_seconds - before.schedule.bottleneck_seconds,
-            over_bytes=after.over_caps(workload.cluster.caps),
+            over_bytes=(over := after.over_caps(workload.cluster.caps)),
+            over=tuple(overruns(workload.cluster.devices, over)),
             spills=not is_free,
         )
 
@@ -335,8 +339,7 @@ def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> t
 def _crossings(
     plan: Plan, graph: OpGraph, codes: Mapping[str, str], count: int
 ) -> Iterator[tuple[Transfer, str, tuple[str, ...]]]:
-    rows = [row for row in plan.transfers if row.kind in ("data", "feed", "fetch")]
-    for row in sorted(rows, key=lambda row: -(row.bytes or 0))[:count]:
+    for row in plan.sent[:count]:
         tensor = graph.tensors.get(row.tensor)
         if tensor is None:
             continue

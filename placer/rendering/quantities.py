@@ -1,11 +1,13 @@
 """Numbers as people read them; ``cost_models.byte_sizes`` writes bytes and times."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, rounded, three_digits
 from cost_models.byte_sizes import format_seconds as format_seconds
+from placer.plan.rows import PlannedDevice
+from placer.problem.limits import Limited, limit_words
 
 _CALLS = re.compile(r"(?<![\w/])((Stateful)?PartitionedCall(_\d+)?/)+")
 
@@ -41,11 +43,6 @@ def signed(value: float | None, render: Callable[[Any], str]) -> str:
     if not value:
         return known(value, lambda _: "0")
     return f"{'+' if value > 0 else '-'}{render(abs(value))}"
-
-
-def overruns(over_bytes: Mapping[str, int]) -> list[str]:
-    """``"GPU:0 1.00 GiB over its limit"`` for each device that requires more."""
-    return [f"{device} {format_bytes(size)} over its limit" for device, size in over_bytes.items()]
 
 
 def format_share(part: float, whole: float) -> str:
@@ -115,10 +112,15 @@ def printable(text: str, *, keep: str = "") -> str:
     )
 
 
-def limit_lines(devices: Sequence[Mapping[str, Any]]) -> list[str]:
+def limit_lines(devices: Iterable[PlannedDevice]) -> list[str]:
     """Returns a line for each reserve in a plan."""
-    return reserve_lines(
-        (device["name"], device["memory_limit_bytes"], device["usable_bytes"]) for device in devices
+    return reserve_lines((row.name, row.memory_limit_bytes, row.usable_bytes) for row in devices)
+
+
+def limits_text(devices: Iterable[Limited]) -> str:
+    """Returns the limits of devices, with their reserves."""
+    return ", ".join(
+        f"{row.name} {limit_words(row.memory_limit_bytes, row.usable_bytes)}" for row in devices
     )
 
 
@@ -132,8 +134,4 @@ def reserve_lines(limits: Iterable[tuple[str, int, int]]) -> list[str]:
     for name, limit, usable in limits:
         if usable < limit:
             names.setdefault((limit, usable), []).append(name)
-    return [
-        f"{', '.join(found)}: {format_bytes(limit)} less the reserve of "
-        f"{format_bytes(limit - usable)}."
-        for (limit, usable), found in names.items()
-    ]
+    return [f"{', '.join(found)}: {limit_words(*pair)}." for pair, found in names.items()]

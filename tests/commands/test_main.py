@@ -419,13 +419,13 @@ def test_a_plan_over_its_caps_is_no_solution(pipeline, tmp_path, capsys):
     """Its placement is written for a look, the exit code is 6, and the message has the numbers."""
     plan = small_plan()
     unknown = replace(plan.solver, status="UNKNOWN")
-    smaller = tuple(replace(row, usable_bytes=MIB) for row in plan.devices)
+    smaller = tuple(replace(row, memory_limit_bytes=MIB, usable_bytes=MIB) for row in plan.devices)
     pipeline.result = small_plan(solver=unknown, devices=smaller)
     path = tmp_path / "plan.json"
     assert main(["place", "model", "--devices", "2xT4", "-o", str(path)]) == 6
     option = "--max-memory GPU:0=60MiB,GPU:1=90MiB"
     out, err = capsys.readouterr()
-    assert f"89.0 MiB more than its limit. It may fit with {option} (not tried)" in err
+    assert f"89.0 MiB more than its limit of 1.00 MiB. May fit (not tried): {option}" in err
     assert f"May fit (not tried): {option}." in " ".join(out.split())
     assert Plan.load(path).placement
     assert not Plan.load(path).fits

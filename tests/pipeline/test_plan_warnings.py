@@ -18,8 +18,8 @@ from placer.pipeline.plan_warnings import (
     _shape_option,
     hint_warnings,
     search_warnings,
-    with_settings,
 )
+from placer.pipeline.untried_changes import with_untried
 from placer.plan.request import Options
 from placer.prediction.scoring import score
 from placer.problem.conflict import Conflict
@@ -130,21 +130,27 @@ def test_hints_are_in_conflict_only_as_law(keep):
 )
 def test_settings_are_offered_where_all_devices_then_have_enough(later, is_split, offered):
     """The second GPU has enough anyway."""
-    cluster = parse_cluster("2xGPU:1GiB", None, None)
+    cluster = parse_cluster("2xGPU:1GiB", None, "25%")
     cap = cluster.caps["GPU:0"]
     parts = SimpleNamespace(
         loading_bytes=0, later_steps_bytes=int(later * cap), serves_split=is_split
     )
     metrics = SimpleNamespace(
-        over_caps=lambda _: ["GPU:0"], needs={"GPU:0": SimpleNamespace(parts=parts)}
+        over_caps=lambda _: ["GPU:0"],
+        needs={"GPU:0": SimpleNamespace(parts=parts)},
+        taken_bytes=lambda caps: {name: 2 * cap for name in caps},
     )
-    workload = SimpleNamespace(cluster=cluster, wanted=Options(offload="auto"))
-    fixes = with_settings(Conflict(), workload, metrics).fixes
+    wanted = Options(offload="auto", reserve="25%")
+    workload = SimpleNamespace(cluster=cluster, wanted=wanted)
+    offered = [*offered, "--max-memory GPU:0=2GiB"]  # of which a quarter is kept free
+    fixes = with_untried(Conflict(), workload, metrics).fixes
     assert len(fixes) == len(offered)
     assert all(word in fix.change for word, fix in zip(offered, fixes, strict=True))
-    assert with_settings(None, workload, metrics) is None
-    workload.wanted = Options(offload="never")  # the first sentence names it: so does the list
-    assert with_settings(Conflict(), workload, metrics).fixes[0].change == "--offload auto"
+    assert with_untried(None, workload, metrics) is None
+    workload.wanted = replace(
+        wanted, offload="never"
+    )  # the first sentence names it: so does the list
+    assert with_untried(Conflict(), workload, metrics).fixes[0].change == "--offload auto"
 
 
 @pytest.mark.parametrize(

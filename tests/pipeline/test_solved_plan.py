@@ -30,7 +30,7 @@ def test_a_need_over_a_cap_is_warned_of_where_the_tensors_fit():
     ((code, message, _),) = over_cap_warnings(cluster, metrics)
     assert code == "need_over_cap"
     assert "GPU:0 requires 2.10 MiB" in message
-    assert "2 B more than its limit" in message
+    assert "2 B more than its limit of 2.10 MiB" in message
     assert not list(over_cap_warnings(parse_cluster("GPU:0:3MiB"), metrics))
 
 

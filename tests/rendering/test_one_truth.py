@@ -19,6 +19,8 @@ from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
 from cost_models.devices import Link
 from placer.application.verifying.verification_result import DeviceMemory, MemoryRehearsal
 from placer.commands.gates import Gates, check_plan
+from placer.commands.place import require_placement
+from placer.errors import InfeasibleError, NoSolutionError
 from placer.front_words import in_front_words
 from placer.pipeline.preparation import on_accelerators, prepare
 from placer.plan.plan import Plan
@@ -371,3 +373,57 @@ def test_a_reserve_is_off_the_limit_wherever_it_stands(programs):
     assert render_result(plan, "html", width=80).count(told) == 1
     limits = "1x GPU of 8.00 MiB", "1x GPU of 8.00 MiB less a reserve of 4.00 MiB"
     assert diff_plans(whole, plan).asked == (("limits", *limits),)
+
+
+@pytest.mark.slow
+def test_whoever_names_a_limit_names_its_reserve(programs):
+    """Explained, compared, chosen and swept; where nothing fits in every sentence that says by how
+    much, and a limit that is said to be enough is enough beside the reserve."""
+    reserve = {**QUICK, "devices": "1xGPU:8MiB", "reserve": "2MiB+25%"}
+    told = "8.00 MiB less the reserve of 4.00 MiB"
+    infer, train = programs["infer"], programs["train"]
+    plan = placer.place(infer, batch_size=64, **reserve)
+    found = [
+        placer.explain(plan, source=infer),
+        placer.compare(infer, batch_size=64, **reserve),
+        placer.auto(infer, batch_size=64, **reserve),
+        placer.sweep(infer, [64], max_trials=0, **reserve),
+    ]
+    for each in found:
+        assert (
+            " ".join(each.summary().split()).count(f"GPU:0 {told}")
+            + each.summary().count(f"GPU:0: {told}")
+            == 1
+        ), each
+    assert share_of_cap(plan.need_bytes["GPU:0"], 4 * 2**20) in found[2].summary()
+    # what does not fit
+    small = {**reserve, "devices": "1xGPU:3MiB", "reserve": "1MiB", "offload": "never"}
+    told = "3.00 MiB less the reserve of 1.00 MiB"
+    plan = placer.place(train, **small)
+    required, more = plan.need_bytes["GPU:0"], plan.over_bytes["GPU:0"]
+    with pytest.raises(NoSolutionError) as failed:
+        require_placement(plan)
+    chosen = placer.auto(train, **small)
+    compared = placer.compare(train, **small)
+    sentences = [str(failed.value), chosen.rows[0].note, *(row.message for row in plan.warnings)]
+    sentences += [render_result(each, "text", width=500) for each in (plan, chosen, compared)]
+    sentences = [text for text in sentences if "more than" in text]
+    assert len(sentences) == 6
+    for text in sentences:
+        for rest in text.split(" requires ")[1:]:
+            assert rest.startswith(f"{format_bytes(required)}, {format_bytes(more)} more than its ")
+            assert f"limit of {told}" in rest.partition(" more than its ")[2]
+    # the advice, tried
+    (option,) = (fix.change for fix in plan.conflict.fixes if "--max-memory" in fix.change)
+    asked = {**small, "max_memory": option.removeprefix("--max-memory ")}
+    assert placer.place(train, **asked).fits
+    assert not placer.place(train, **{**asked, "reserve": "1060KiB"}).fits
+    # where nothing fits
+    small["devices"] = "1xGPU:2MiB"
+    advice = [line.partition(": ")[0] for line in placer.auto(train, **small).advice]
+    (option,) = (change for change in advice if "--max-memory" in change)
+    assert placer.place(train, **{**small, "max_memory": option.partition(" ")[2]}).fits
+    nothing = placer.place(infer, batch_size=64, **small)
+    with pytest.raises(InfeasibleError, match=r"limit 2\.00 MiB less the reserve of 1\.00 MiB"):
+        nothing.raise_for_conflict()
+    assert "can hold 1.00 MiB beside the reserve" in plan_answer(nothing)

@@ -118,7 +118,6 @@ def _render(
     )
     environment.filters.update(
         amount_of_bytes=format_bytes,
-        limit_lines=quantities.limit_lines,
         conflict=Conflict.from_json,
         conflict_sentences=conflict_text.conflict_sentences,
         fix_line=conflict_text.fix_line,
@@ -161,12 +160,13 @@ def _render(
 
 
 def _placed_notes(placed: Plan | None, step: PredictedStep | None, is_automatic: bool) -> list[str]:
-    """Notes on a placement: idle accelerators (``auto`` says more of them), ops that do not run."""
+    """Notes on a placement: reserves, idle accelerators (``auto`` says more of them), ops that do
+    not run."""
     if placed is None:
         return []
     idle = "" if is_automatic else idle_note(placed)
     unrun = "" if step is None else unrun_note(placed, len(step.ops))
-    return [required_note(placed), idle, unrun]
+    return [*quantities.limit_lines(placed.devices), required_note(placed), idle, unrun]
 
 
 def json_in_script(value: Any) -> str:

@@ -1,12 +1,13 @@
 """The first lines of a screen: what a person would say of the result, and of what it is."""
 
-from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, format_count, spell_bytes
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, format_count
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import NEVER
 from placer.plan.rows import device_words
 from placer.problem.device_peaks import LEAST_LIMIT_BYTES
-from placer.rendering.quantities import format_share, share_of_cap
+from placer.problem.limits import fullest, limits_for, limits_option, overruns
+from placer.rendering.quantities import share_of_cap
 from placer.rendering.text.conflict_text import conflict_reason
 
 _ASSUMED = {
@@ -87,32 +88,28 @@ def plan_answer(plan: Plan) -> str:
     over = plan.over_bytes
     if over:
         name = max(over, key=over.__getitem__)
-        required = format_bytes(plan.need_bytes[name])
-        return (
-            f"Does not fit on {devices}, as far as was found: {name} requires {required}, "
-            f"{format_bytes(over[name])} more than its limit.{_fix(plan)}"
-        )
+        most, *_ = overruns(plan.devices, {name: over[name]})
+        return f"Does not fit on {devices}, as far as was found: {most}.{fix_words(plan)}"
     figures = []
-    if full := fullest(plan):
-        figures.append(f"{full} full")
+    caps = {row.name: row.usable_bytes for row in plan.devices}
+    if name := fullest(plan.need_bytes, caps)[0]:
+        figures.append(f"{name} {share_of_cap(plan.need_bytes[name], caps[name])} full")
     figures.append(f"sends {format_bytes(plan.metrics.sent_bytes)} a step")
     return f"{_fits(plan, devices)}: {', '.join(figures)} ({status_words(plan)})."
 
 
-def wider_limits(plan: Plan) -> str:
-    """Returns the option with which every device may have what it requires, ``""`` if all do."""
-    limits = [f"{name}={spell_bytes(plan.need_bytes[name])}" for name in plan.over_bytes]
-    return f"--max-memory {','.join(limits)}" if limits else ""
-
-
-def _fix(plan: Plan) -> str:
-    """Returns the change with which it fits, or may."""
+def fix_words(plan: Plan) -> str:
+    """Returns the change with which it fits, or may: of a plan that has none what limits take."""
     fixes = plan.conflict.fixes if plan.conflict else ()
     if fixes and fixes[0].kind:
         return f" Would fit (tried): {fixes[0].change}."
-    untried = wider_limits(plan)
-    untried = "--offload auto" if plan.request.get("offload") == NEVER else untried
-    untried = fixes[0].change if fixes else untried
+    untried = fixes[0].change if fixes else ""
+    if not untried and plan.request.get("offload") == NEVER:
+        untried = "--offload auto"
+    if not untried and plan.over_bytes:
+        needed = {name: plan.need_bytes[name] for name in plan.over_bytes}
+        asked, reserve = plan.request.get("max_memory"), plan.request.get("reserve")
+        untried = limits_option(limits_for(plan.devices, needed, asked, reserve))
     return f" May fit (not tried): {untried}." if untried else ""
 
 
@@ -127,19 +124,6 @@ def status_words(plan: Plan) -> str:
     return _STATUS_WORDS[solver.status]
 
 
-def fullest(plan: Plan) -> str:
-    """``"GPU:0 98.4%"``: the device that requires most of its limit; ``""`` if there is none."""
-    rows = [
-        (row.required_bytes, row.usable_bytes, row.name)
-        for row in plan.devices
-        if row.required_bytes and row.usable_bytes not in (0, AMPLE_BYTES)
-    ]
-    if not rows:
-        return ""
-    required, usable, name = max(rows, key=lambda row: row[0] / row[1])
-    return f"{name} {share_of_cap(required, usable)}"
-
-
 def report_answer(report: Report) -> str:
     """Answers for the plan, or whether one device is enough for a step."""
     if report.plan is not None:
@@ -151,11 +135,12 @@ def report_answer(report: Report) -> str:
         return f"A step requires {required} on one device."
     more = memory.required_bytes - memory.usable_bytes
     if more > 0:
+        limit = format_bytes(memory.usable_bytes)
         return (
             f"Does not fit on one {device}: a step requires {required}, {format_bytes(more)} more "
-            "than its limit."
+            f"than its limit of {limit}."
         )
-    share = format_share(memory.required_bytes, memory.usable_bytes)
+    share = share_of_cap(memory.required_bytes, memory.usable_bytes)
     usable = format_bytes(memory.usable_bytes)
     verb = "May fit" if least else "Fits"
     return f"{verb} on one {device}: a step requires {required} of {usable} ({share})."
@@ -225,4 +210,4 @@ def _nothing_placed(plan: Plan, devices: str) -> str:
             "proven impossible."
         )
     why = f": {conflict_reason(plan.conflict)}" if plan.conflict else ""
-    return f"Does not fit on {devices} ({plan.proof}){why}.{_fix(plan) or _NO_FIX}"
+    return f"Does not fit on {devices} ({plan.proof}){why}.{fix_words(plan) or _NO_FIX}"

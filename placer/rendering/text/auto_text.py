@@ -7,7 +7,6 @@ from operator import attrgetter
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.byte_sizes import format_bytes
 from cost_models.devices import KERAS_SECONDS
 from placer.questions.auto_result import AutoResult, AutoRow
 from placer.questions.auto_ways import AS_IT_IS
@@ -15,7 +14,7 @@ from placer.rendering.quantities import drop_calls, format_seconds, share_of_cap
 from placer.rendering.text.answers import kind_of_model
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, answer_line, model_title
-from placer.rendering.text.plan_text import warning_blocks
+from placer.rendering.text.plan_text import reserve_blocks, warning_blocks
 
 
 def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
@@ -47,6 +46,7 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
     if found.advice:
         title = "Would be better (predicted)" if found.row else "Would fit (tried)"
         blocks.append(Facts(title, [("", advice) for advice in found.advice]))
+    blocks += reserve_blocks(found.plan)
     return blocks + (warning_blocks(found.plan.warnings) if found.row else [])
 
 
@@ -82,14 +82,12 @@ def verdict(found: AutoResult) -> str:
 
 
 def _nearest(found: AutoResult) -> str:
-    """The way that lacks least, and what it lacks most of."""
+    """The way that lacks least, and what it lacks."""
     rows = [row for row in found.rows if row.over_bytes]
     if not rows:
         return ""
     row = min(rows, key=lambda row: sum(row.over_bytes.values()))
-    name = max(row.over_bytes, key=row.over_bytes.__getitem__)
-    required, more = format_bytes(row.need_bytes[name]), format_bytes(row.over_bytes[name])
-    return f": {row.name} requires {required} on {name}, {more} more than its limit"
+    return f". The nearest, {row.name}, {row.note}"
 
 
 def _fix(found: AutoResult) -> str:

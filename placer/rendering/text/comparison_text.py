@@ -1,6 +1,5 @@
 """Placements side by side, as text and CSV; the best of each column is marked."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,11 +7,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes
+from placer.problem.limits import overruns
 from placer.questions.comparison import ComparedPlacement, Comparison
-from placer.rendering.quantities import drop_calls, format_seconds, known, overruns, share_of_cap
+from placer.rendering.quantities import drop_calls, format_seconds, known, share_of_cap
 from placer.rendering.text.answers import model_line, plan_answer
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
+from placer.rendering.text.plan_text import reserve_blocks
 
 _FIGURES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "sent_bytes": ("Sends", format_bytes),
@@ -22,20 +23,35 @@ _FIGURES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
-    """A table with one row per placement, and what the notes say."""
+    """A table with one row per placement, whoever came to it, and what the notes say."""
+    groups = _alike(found)
     blocks: list[RenderableType] = [
         answer_line(_answer(found)),
         model_title(found.model["path"], model_line(found.plan), width),
-        _table(found, width),
+        _table(found, groups, width),
         Text(
             "Sends: data, inputs and outputs of a step. Busiest: work and transfers of the busiest "
             "device, which overlap in a step. "
             "Devices: required memory as a share of the limit. Methods: see docs/glossary.md."
         ),
     ]
-    notes = [(row.name, Text(drop_calls(_note(row)))) for row in found.strategies]
-    shown = [(label, note) for label, note in notes if note.plain]
-    return [*blocks, *([Facts("Notes", shown)] if shown else [])]
+    blocks += reserve_blocks(found.plan)
+    notes: list[tuple[str, RenderableType]] = []
+    for row, *others in groups:
+        same = f"the same: {', '.join(each.name for each in others)}" if others else ""
+        if told := "; ".join(filter(None, [drop_calls(_note(found, row)), same])):
+            notes.append((row.name, Text(told)))
+    return [*blocks, *([Facts("Notes", notes)] if notes else [])]
+
+
+def _alike(found: Comparison) -> list[list[ComparedPlacement]]:
+    """The solver's row, then the others, those together that came to one placement, or to none for
+    one reason."""
+    ours, *others = found.strategies
+    groups: dict[object, list[ComparedPlacement]] = {}
+    for row in others:
+        groups.setdefault((row.note, *sorted(row.placement.items())), []).append(row)
+    return [[ours], *groups.values()]
 
 
 def comparison_csv(found: Comparison) -> str:
@@ -48,7 +64,7 @@ def comparison_csv(found: Comparison) -> str:
             *(getattr(row, key) for key in keys),
             *map(row.peak_bytes.get, found.caps),
             *map(row.need_bytes.get, found.caps),
-            _note(row),
+            _note(found, row),
         )
         for row in found.strategies
     ]
@@ -89,7 +105,9 @@ def _answer(found: Comparison) -> str:
     return f"{ours.name} {own}. {count} other methods {fit} {which} {theirs}{step}."
 
 
-def _table(found: Comparison, width: int) -> RenderableType:
+def _table(
+    found: Comparison, groups: Sequence[Sequence[ComparedPlacement]], width: int
+) -> RenderableType:
     figures = (header for header, _ in _FIGURES.values())
     headers = ["Method", "Fits", *(f"{name}>" for name in (*figures, *found.caps))]
     rows = [
@@ -99,9 +117,9 @@ def _table(found: Comparison, width: int) -> RenderableType:
             *(known(getattr(row, key), render) for key, (_, render) in _FIGURES.items()),
             *(share_of_cap(row.need_bytes.get(device), cap) for device, cap in found.caps.items()),
         )
-        for row in found.strategies
+        for row, *_ in groups
     ]
-    return Rows(headers, rows, width=width, marked=_best(found.strategies))
+    return Rows(headers, rows, width=width, marked=_best([row for row, *_ in groups]))
 
 
 def _best(rows: Sequence[ComparedPlacement]) -> list[tuple[int, int]]:
@@ -114,6 +132,5 @@ def _best(rows: Sequence[ComparedPlacement]) -> list[tuple[int, int]]:
     return cells
 
 
-def _note(row: ComparedPlacement) -> str:
-    largest_first = dict(Counter(row.over_bytes).most_common())
-    return "; ".join(filter(None, [row.note, ", ".join(overruns(largest_first))]))
+def _note(found: Comparison, row: ComparedPlacement) -> str:
+    return "; ".join(filter(None, [row.note, *overruns(found.plan.devices, row.over_bytes)]))

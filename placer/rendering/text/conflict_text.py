@@ -17,6 +17,7 @@ from placer.problem.conflict import (
     Fix,
     OpsInConflict,
 )
+from placer.problem.limits import limit_words, overrun_words
 from placer.rendering.quantities import printable, shorten
 from placer.rendering.text.layout import Facts
 
@@ -66,11 +67,13 @@ def shared_words(reasons: Iterable[str]) -> str:
 def conflict_reason(conflict: Conflict) -> str:
     """The conflict in half a sentence."""
     names, (needed, usable) = _joined(conflict.devices or ()), _sizes(conflict)
+    kept_free = any((row.limit_bytes or 0) > (row.usable_bytes or 0) for row in conflict.caps)
+    beside = " beside the reserve" * kept_free
     reasons = {
-        OVERFULL: f"{names} must hold at least {needed} and can hold {usable}",
-        UNDIVIDABLE: f"{names} have room for {needed}, but no division of the ops fits",
+        OVERFULL: f"{names} must hold at least {needed} and can hold {usable}{beside}",
+        UNDIVIDABLE: f"{names} have room for {needed}{beside}, but no division of the ops fits",
         TOO_LARGE: f"{_named(conflict)} requires {needed} on one device, and none that it may use "
-        f"has more than {usable}{' left' if _is_partly_taken(conflict) else ''}"
+        f"has more than {usable}{' left' if _is_partly_taken(conflict) else ''}{beside}"
         if conflict.usable_bytes
         else f"{names} has no room left for {_named(conflict)} ({needed})",
         CONTRADICTION: f"no device may run {_named(conflict)}",
@@ -116,8 +119,8 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
 
 
 def _devices(conflict: Conflict) -> str:
-    """``"GPU:0 and GPU:1 (cap 300 KiB each)"``."""
-    caps = {row.device: format_bytes(row.usable_bytes) for row in conflict.caps}
+    """``"GPU:0 and GPU:1 (limit 300 KiB each)"``."""
+    caps = {row.device: limit_words(row.limit_bytes, row.usable_bytes) for row in conflict.caps}
     names = [printable(name) for name in conflict.devices or ()]
     sizes = [caps.get(name, "") for name in conflict.devices or ()]
     if len(names) > 1 and len(set(sizes)) == 1 and sizes[0]:
@@ -201,9 +204,8 @@ def _joined(parts: Sequence[str]) -> str:
 def _row(row: CapInConflict | OpsInConflict) -> str:
     """A row as ``key value`` pairs, sizes in words; of a cap, what is required under it."""
     if isinstance(row, CapInConflict) and row.peak_bytes and row.usable_bytes:
-        required, usable = format_bytes(row.peak_bytes), format_bytes(row.usable_bytes)
-        more = format_bytes(row.peak_bytes - row.usable_bytes)
-        return f"{row.device} requires {required}, {more} more than its limit of {usable}"
+        limit = row.limit_bytes or row.usable_bytes
+        return overrun_words(row.device, row.peak_bytes, row.usable_bytes, limit)
     return ", ".join(
         f"{key.removesuffix('_bytes').replace('_', ' ')} "
         + (format_bytes(value) if key.endswith("bytes") else printable(str(value)))

@@ -11,7 +11,7 @@ from placer.plan.plan import Plan
 from placer.prediction.metrics import Transfer
 from placer.problem.conflict import Fix
 from placer.questions.explanation import Move, OpExplanation, PlanExplanation
-from placer.rendering.quantities import format_seconds, overruns, shorten, signed
+from placer.rendering.quantities import format_seconds, shorten, signed
 from placer.rendering.text.answers import plan_answer, unrun_note
 from placer.rendering.text.conflict_text import fix_line, shared_words
 from placer.rendering.text.layout import Facts, Rows, Title, answer_line
@@ -20,6 +20,7 @@ from placer.rendering.text.plan_text import (
     plan_blocks,
     plan_title,
     quality_text,
+    reserve_blocks,
     size_text,
 )
 
@@ -65,6 +66,7 @@ def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[Renderab
         answer_line(plan_answer(plan)),
         plan_title(plan, width),
         Facts("Placement", [(cost_label(plan.solver), quality_text(plan.solver))]),
+        *reserve_blocks(plan),
         _by_reason("Ops by reason", found.ops, "{:,}".format, width),
         *[Text(note) for note in filter(None, [unrun_note(plan, running)])],
         _by_reason("Resident by reason", found.resident_bytes, format_bytes, width),
@@ -180,11 +182,7 @@ def _moves(moves: Sequence[Move], group_size: int) -> RenderableType:
 
 def _changes(move: Move) -> str:
     sent, step = signed(move.sent_bytes, format_bytes), signed(move.step_seconds, format_seconds)
-    return f"{_overrun(move)}; sends {sent}, step {step}"
-
-
-def _overrun(move: Move) -> str:
-    return ", ".join(overruns(move.over_bytes)) or "fits"
+    return f"{'; '.join(move.over) or 'fits'}; sends {sent}, step {step}"
 
 
 def _crossings(found: PlanExplanation, width: int) -> RenderableType:

@@ -12,13 +12,13 @@ from placer.plan.loading_facts import NOT_AS_PLANNED
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.plan.rows import GateVerdict, PlanMetrics, PlanWarning, SolverAnswer
-from placer.prediction.metrics import Transfer
 from placer.rendering.quantities import (
     format_cap,
     format_seconds,
     format_share,
     known,
     limit_lines,
+    limits_text,
     share_of_cap,
 )
 from placer.rendering.text.answers import (
@@ -72,9 +72,7 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
     blocks: list[RenderableType] = [_quality(plan)]
     blocks += [_devices(plan, width)] if plan.placement else []
-    blocks += [
-        Text(line, style="dim") for line in limit_lines([row.to_json() for row in plan.devices])
-    ]
+    blocks += reserve_blocks(plan) if plan.placement else []
     if plan.gate:
         blocks.append(gate_block(plan.gate))
     if plan.placement:
@@ -92,6 +90,11 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     told = ("peak_over_cap", "need_over_cap") if plan.conflict else ()  # that is why
     blocks += warning_blocks([row for row in plan.warnings if row.code not in told])
     return blocks
+
+
+def reserve_blocks(plan: Plan) -> list[RenderableType]:
+    """A line for each reserve, which the limits of a screen are without."""
+    return [Text(line, style="dim") for line in limit_lines(plan.devices)]
 
 
 def gate_block(gate: GateVerdict) -> RenderableType:
@@ -123,8 +126,7 @@ def _quality(plan: Plan) -> RenderableType:
             ("step", _step_line(metrics)),
         ]
     else:
-        limits = [f"{row.name} {format_cap(row.usable_bytes)}" for row in plan.devices]
-        rows.append(("limits", ", ".join(limits)))
+        rows.append(("limits", limits_text(plan.devices)))
     if plan.loading is not None and plan.loading.used_count < plan.loading.variable_count:
         rows.append(
             ("loading", loaded_line(plan.loading, plan.model["signature"], plan.model["format"]))
@@ -163,8 +165,8 @@ def cut_note(seconds: float, limit_seconds: float | None) -> str:
 
 def _fit_line(metrics: PlanMetrics) -> str:
     """How much longer a step takes that was made to fit."""
-    extra, step = metrics.fit_extra_seconds or 0.0, metrics.step_seconds or 0.0
-    longer = f"{format_seconds(max(extra, 0.0))} ({format_share(extra, step - extra)}) longer"
+    extra = max(metrics.fit_extra_seconds or 0.0, 0.0)
+    longer = f"{format_seconds(extra)} ({format_share(metrics.fit_extra_share, 1)}) longer"
     return f"the step is {longer} than before --fit, predicted"
 
 
@@ -266,14 +268,12 @@ def _peaks(plan: Plan) -> Text:
 
 
 def _transfers(plan: Plan, width: int) -> RenderableType:
-    crossing = [row for row in plan.transfers if row.kind in ("data", "feed", "fetch")]
-    if not crossing:
+    if not plan.sent:
         return Text("No tensor crosses between devices.")
-    ordered = sorted(crossing, key=_largest_first)
     headers = ("Transfers", "Bytes>", "From", "To", "Kind", "Memory")
     rows = [
         (row.tensor, size_text(row.bytes), row.source, row.target, row.kind, row.memory)
-        for row in ordered
+        for row in plan.sent
     ]
     return Rows(headers, rows, width=width, limit=ROWS)
 
@@ -281,11 +281,6 @@ def _transfers(plan: Plan, width: int) -> RenderableType:
 def size_text(size: int | None) -> str:
     """The bytes of a tensor; ``"unsized"`` if it has none."""
     return "unsized" if size is None else format_bytes(size)
-
-
-def _largest_first(row: Transfer) -> tuple[int, str, str]:
-    """Sorts by bytes, unsized last, ties by name."""
-    return (-1 if row.bytes is None else -row.bytes, row.tensor, row.target)
 
 
 def _unmodelled(unmodelled: Mapping[str, int]) -> RenderableType:

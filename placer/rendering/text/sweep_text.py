@@ -5,14 +5,15 @@ from operator import attrgetter
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, format_count
+from cost_models.byte_sizes import format_bytes, format_count
 from placer.plan.request import NEVER
+from placer.problem.limits import fullest
 from placer.questions.batch_sizes import Sweep, SweepRow
 from placer.rendering.quantities import (
-    format_cap,
     format_flops,
     format_seconds,
     known,
+    limits_text,
     share_of_cap,
 )
 from placer.rendering.text.answers import kind_of_model
@@ -92,20 +93,16 @@ def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
 
 def _bar(found: Sweep, row: SweepRow) -> str:
     """The share of its limit that the fullest device requires, drawn and in numbers."""
-    shares = [(need, found.caps[device]) for device, need in row.need_bytes.items()]
-    shares = [(need, cap) for need, cap in shares if cap != AMPLE_BYTES]
-    if not shares:
+    name, share = fullest(row.need_bytes, found.caps)
+    if not name:
         return ""
-    need, cap = max(shares, key=lambda pair: pair[0] / max(1, pair[1]))
-    eighths = round(8 * _BAR_WIDTH * min(1.0, need / max(1, cap)))
+    eighths = round(8 * _BAR_WIDTH * min(1.0, share))
     bar = "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-    return f"{bar:<{_BAR_WIDTH}} {share_of_cap(need, cap)}"
+    return f"{bar:<{_BAR_WIDTH}} {share_of_cap(row.need_bytes[name], found.caps[name])}"
 
 
 def _verdict(found: Sweep) -> str:
-    caps = "limits: " + ", ".join(
-        f"{device} {format_cap(cap)}" for device, cap in found.caps.items()
-    )
+    caps = f"limits: {limits_text(found.devices)}"
     low, high = found.largest_fitting, found.smallest_failing
     if any(row.fits is None for row in found.rows):
         failing = f"; {high:,} does not" if high is not None else ""

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-from cost_models.byte_sizes import format_bytes, spell_bytes
 from placer.problem.conflict import CapInConflict, Conflict, Fix
 from placer.problem.device_peaks import DevicePeak
+from placer.problem.limits import overrun_words
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.process import clock
 
@@ -20,23 +20,16 @@ def overrun_warnings(
     return [
         (
             PEAK_OVER_CAP,
-            f"{problem.device_names[device]} requires {format_bytes(peak.peak_bytes)}, "
-            f"{format_bytes(peak.peak_bytes - problem.capacity_bytes[device])} more than its limit "
-            f"of {format_bytes(problem.capacity_bytes[device])}",
+            overrun_words(problem.device_names[device], peak.peak_bytes, capacity, capacity),
         )
         for device, peak in overruns.items()
+        for capacity in [problem.capacity_bytes[device]]
     ]
 
 
 def overrun_conflict(problem: PlacementProblem, overruns: Mapping[int, DevicePeak]) -> Conflict:
-    """The caps that the placement breaks, and those that it would keep."""
+    """The caps that the placement breaks."""
     names = problem.device_names
-    limits = ((names[d], spell_bytes(peak.peak_bytes)) for d, peak in overruns.items())
-    request = ",".join(f"{name}={size}" for name, size in limits)
-    advice = (
-        f"raise the limits to the prediction: --max-memory {request} (beside any --reserve)",
-        "give the solver more time: --time-limit",
-    )
     return Conflict(
         caps=tuple(
             CapInConflict(
@@ -46,7 +39,7 @@ def overrun_conflict(problem: PlacementProblem, overruns: Mapping[int, DevicePea
             )
             for device, peak in overruns.items()
         ),
-        fixes=tuple(Fix(change=sentence) for sentence in advice),
+        fixes=(Fix(change="give the solver more time: --time-limit"),),
     )
 
 

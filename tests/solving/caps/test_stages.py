@@ -137,7 +137,7 @@ PAIRS = problem_of(
 
 def test_a_placement_over_a_cap_is_never_feasible() -> None:
     """When no placement has peaks under the caps, the last one tried comes back as UNKNOWN with
-    its peaks, and with caps that would be enough for it."""
+    its peaks, and with the caps that it breaks."""
     peaks = [DevicePeak(peak_bytes=7, moment={}), DevicePeak(peak_bytes=4, moment={})]
     solution = solve_under_peaks(PAIRS, lambda _: peaks, replace(QUICK, time_limit_seconds=4.0))
     assert solution.status is Status.UNKNOWN
@@ -146,7 +146,6 @@ def test_a_placement_over_a_cap_is_never_feasible() -> None:
         "peak_over_cap",
         "GPU:0 requires 7 B, 3 B more than its limit of 4 B",
     )
-    assert "--max-memory GPU:0=7B " in solution.conflict.fixes[0].change
 
 
 @pytest.mark.usefixtures("perfect_child")
