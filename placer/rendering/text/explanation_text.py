@@ -182,7 +182,8 @@ def _moves(moves: Sequence[Move], group_size: int) -> RenderableType:
 
 def _changes(move: Move) -> str:
     sent, step = signed(move.sent_bytes, format_bytes), signed(move.step_seconds, format_seconds)
-    return f"{'; '.join(move.over) or 'fits'}; sends {sent}, step {step}"
+    over = "; ".join(move.over).removeprefix(f"{move.device} ")
+    return f"{over or 'fits'}; sends {sent}, step {step}"
 
 
 def _crossings(found: PlanExplanation, width: int) -> RenderableType:
