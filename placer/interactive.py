@@ -64,10 +64,12 @@ def bind_auto(found: AutoResult, model: Any, *, missing: str) -> AbstractContext
     """See :meth:`placer.questions.auto_result.AutoResult.bind`."""
     found.require_row()
     if found.changes_nothing:
+        from placer.application.binding.bindable_models import check_weights
         from placer.application.devices.device_mapping import warn_of_absence
 
         if not callable(getattr(model, "fit", None)):
             raise UsageError(f"bind takes the Keras model of the plan, got {model!r}")
+        check_weights(model, found.plan)
         warn_of_absence(found.plan.placement.values(), missing)
         return nullcontext(model)
     from placer.application.binding.model_binding import BoundStep, bind_model

@@ -181,8 +181,8 @@ def check_plan(plan: Plan, gates: Gates) -> list[str]:
     limits, before, share = gates.limits, gates.baseline, gates.share
     over = [
         f"{row.name} {'peaks at' if required < (row.required_bytes or 0) else 'requires'} "
-        f"{format_bytes(required)}, {format_bytes(required - limit)} more than the limit of "
-        f"{format_bytes(limit)}"
+        f"{format_bytes(required)}, {format_bytes(required - limit)} more than its --fail-above "
+        f"limit of {format_bytes(limit)}"
         for row in plan.devices
         if (limit := limits.get(row.name)) is not None
         and (required := row.required_under(limit) or 0) > limit

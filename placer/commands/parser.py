@@ -322,6 +322,8 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     for name in dict.fromkeys(_MODULE_OF.get(name, name) for name in asked):
         import_module(f"placer.commands.{name}").add_command(commands)
     for name, command in commands.choices.items():
+        if sum(each.help != argparse.SUPPRESS for each in command._actions) <= FEW:
+            command._option_string_actions["-h"].help = "Show this message"
         command.formatter_class = HelpFormatter
         command.usage = command.usage or _usage(name, command)
         lines = ["examples:", *(f"  {continued(line)}" for line in EXAMPLES[name])]

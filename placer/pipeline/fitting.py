@@ -21,6 +21,7 @@ from placer.pipeline.predicted_placement import PredictedPlacement, predict_plac
 from placer.pipeline.searching import find_placement, predict_solution
 from placer.pipeline.workload import Workload
 from placer.plan.request import Options
+from placer.problem.limits import overruns
 from placer.problem.placement_costs import cost_link
 from placer.solving.process import clock
 from placer.solving.solution import Solution, Status
@@ -155,12 +156,12 @@ def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator
         yield "nothing_to_recompute", message, ()
     if fitted is None or fitted.step.fits:
         return
-    over = ", ".join(f"{n} by {format_bytes(size)}" for n, size in fitted.step.over_bytes.items())
+    over = "; ".join(overruns(workload.cluster.devices, fitted.step.over_bytes))
     limit = workload.wanted.most_slowdown
     within = "" if limit is None else f" within {limit:.0%} more time"
     message = (
-        f"--fit {workload.wanted.fit} did not make the step fit{within}: the best rewriting found "
-        f"requires more than the limit of {over}"
+        f"--fit {workload.wanted.fit} did not make the step fit{within}: with the best rewriting "
+        f"found {over}"
     )
     floors = {
         name: floor

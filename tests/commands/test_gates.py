@@ -118,7 +118,8 @@ def test_a_limit_below_an_allocators_says_what_it_holds_for():
         "for the peak of its tensors alone, 85.0 KiB",
     )
     failed = judge(Gates({"GPU:0": 1024}, None, 0.0), plan, {}, {}, lambda _: None)
-    assert failed.failures == ("GPU:0 peaks at 85.0 KiB, 84.0 KiB more than the limit of 1.00 KiB",)
+    told = "GPU:0 peaks at 85.0 KiB, 84.0 KiB more than its --fail-above limit of 1.00 KiB"
+    assert failed.failures == (told,)
     assert failed.notes == passed.notes
 
 

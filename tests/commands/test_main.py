@@ -351,7 +351,7 @@ def test_fail_above_is_a_gate_on_the_required_memory(pipeline, capsys, limit, co
     assert main(argv) == code
     out, told = capsys.readouterr()
     assert "GPU:1" in out
-    over = "GPU:1 requires 90.0 MiB, 1.00 MiB more than the limit of 89.0 MiB"
+    over = "GPU:1 requires 90.0 MiB, 1.00 MiB more than its --fail-above limit of 89.0 MiB"
     assert (over in told) == (code == 7)
 
 
@@ -469,7 +469,9 @@ def test_every_command_helps(command, capsys):
     assert main(["help", command]) == 0
     assert capsys.readouterr().out == told
     assert main([command, "-h"]) == 0
-    assert len(re.findall(r"^  -", capsys.readouterr().out, re.MULTILINE)) <= FEW
+    short = capsys.readouterr().out
+    assert len(re.findall(r"^  -", short, re.MULTILINE)) <= FEW
+    assert (short == told) == ("Show the common options" not in told)
 
 
 @pytest.mark.parametrize(

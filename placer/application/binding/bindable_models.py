@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from placer.errors import UsageError
 from placer.extraction.reading.keras_two import is_compiled
+from placer.extraction.reading.training_steps import keras_variables
+from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,6 +30,21 @@ def without_compilation(model: Any) -> bool:
             model.name,
         )
     return asked
+
+
+MOST_UNKNOWN = 0.3
+"""Share of ops, or of weights, that a plan may lack of a model that is bound to it."""
+
+
+def check_weights(model: Any, plan: Plan) -> None:
+    """Raises :class:`UsageError` for a built model most of whose weights the plan has not."""
+    weights = [weight for weight in keras_variables(model) if weight.trainable]
+    unknown = [weight.path for weight in weights if weight.path not in plan.variables]
+    if len(unknown) > MOST_UNKNOWN * len(weights):
+        raise UsageError(
+            f"the plan was made for another model: {len(unknown):,} of the {len(weights):,} "
+            f"weights of {model.name!r} are not in it, such as {unknown[0]!r}"
+        )
 
 
 def check_model(model: Any, *, compiled: bool) -> None:

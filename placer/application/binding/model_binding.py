@@ -18,7 +18,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from placer.application.binding.bindable_models import check_model, without_compilation
+from placer.application.binding.bindable_models import (
+    MOST_UNKNOWN,
+    check_model,
+    without_compilation,
+)
 from placer.application.binding.bound_variables import BoundVariables
 from placer.application.binding.derived_placement import derive_placement
 from placer.application.binding.fitted_batches import batch_advice, count_examples, fitted
@@ -62,7 +66,7 @@ class BoundStep:
     check: Callable[[Any, Any], None] | None = None
     is_proved: bool = False
     adapts: bool = False
-    most_unknown: float = 0.3
+    most_unknown: float = MOST_UNKNOWN
 
 
 def bind_model(

@@ -145,6 +145,10 @@ def test_a_program_that_runs_as_it_is_is_not_silent_either(model, plan, caplog):
     ]
     with pytest.raises(UsageError, match="GPU:0 and GPU:1 are absent"):
         interactive.bind_auto(found, model, missing="error")
+    other = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(4, name="other")])
+    told = "made for another model: 2 of the 2 weights of '.*' are not in it, such as '.*other/kern"
+    with pytest.raises(UsageError, match=told):
+        interactive.bind_auto(found, other, missing="warn")
 
 
 def test_where_one_of_two_is_there_the_other_is_named_and_the_idle_one_too(monkeypatch, caplog):
