@@ -27,7 +27,7 @@ from placer.rendering.json_text import to_json
 from placer.rendering.results import render_result
 from placer.strategies.requests import MICRO_BATCHES, StrategyRequest
 
-WORK = {"work_limit": 20, "time_limit": 60.0}
+WORK = {"work_limit": 2, "time_limit": 60.0}
 """Searches that end alike every time."""
 
 SLOW_GPU = """
@@ -165,7 +165,7 @@ def test_strategies_are_the_rows_of_auto(saved_model, tmp_path, monkeypatch, cap
         assert found.with_strategy(row.name).plan.placement == plan.placement
     with pytest.raises(UsageError, match=r"for 'pipeline:3'; there are as-it-is.*builds more"):
         found.with_strategy("pipeline:3")
-    limits = ["--work-limit", "20", "--time-limit", "60"]
+    limits = ["--work-limit", "2", "--time-limit", "60"]
     asked = ["strategies", str(saved_model), "--devices", str(devices), "--batch-size", "1024"]
     assert main([*asked, *limits, "--format", "json"]) == 0
     written = json.loads(capsys.readouterr().out)["rows"]

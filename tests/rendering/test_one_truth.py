@@ -36,7 +36,7 @@ from placer.rendering.quantities import format_seconds, share_of_cap
 from placer.rendering.results import render_result
 from placer.rendering.text.answers import model_line, plan_answer
 
-QUICK = {"time_limit": 5.0, "work_limit": 3}
+QUICK = {"time_limit": 5.0, "work_limit": 1}
 RESIDENT = STEP_KINDS[: STEP_KINDS.index("activation")]
 
 KINDS = (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -57,8 +59,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: None) -> Path:
 
 @pytest.fixture(scope="module")
 def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache, empty at first; tests find what those before them have compiled."""
-    return tmp_path_factory.mktemp("code")
+    """A cache without a part that is compiled: with long tests empty, else it lacks one module of
+    what this user has; tests find what those before them have compiled."""
+    cache, users = tmp_path_factory.mktemp("code"), code_folder()
+    if not os.environ.get("PLACER_LONG_TESTS"):
+        left_out = shutil.ignore_patterns("*.done", "*.lock", "unit_moves.*")
+        shutil.copytree(users, cache / users.name, ignore=left_out)
+    return cache
 
 
 @pytest.fixture
