@@ -4,6 +4,7 @@ computed again."""
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from cost_models.byte_sizes import format_bytes
 from cost_models.devices import Cluster
@@ -24,6 +25,7 @@ from placer.fitting.step_trials import Base, Reductions, StepTrials
 from placer.fitting.swapping import choose_swaps, hidden_relief
 from placer.fitting.working_sets import working_sets
 from placer.graph.op_graph import OpGraph
+from placer.graph.passes.roles import find_roles
 from placer.graph.rewriting import NO_REWRITING, Rewriting
 from placer.graph.rewritten_graphs import rewrite_graph
 
@@ -50,16 +52,16 @@ def fit_step(
 def _fit(trials: StepTrials) -> FittedStep:
     """Tries what costs least first; where nothing fits, all of it with ops in line: more waits,
     but gaps between buffers are those of one order then, and not of whichever comes about."""
-    padding, found = trials.padding, []
-    base: Base | None = None
-    for trials.in_line in (False, True):
-        trials.best, trials.padding = trials.free, dict(padding)
-        base = base or _base(trials)
-        if base is not None and not trials.best.fits:
-            _relieve(trials, base)
-        found.append(trials.best)
-        if trials.best.fits or trials.is_late():
+    starts, bases = _starts(trials), dict[int, Base]()
+    found = [starts[0].step]
+    for trials.in_line, (number, start) in product((False, True), enumerate(starts)):
+        if found[-1].fits or trials.is_late():
             break
+        trials.best, trials.padding = start.step, dict(start.padding)
+        if number not in bases:
+            bases[number] = _base(trials, start.rewriting)
+        _relieve(trials, bases[number])
+        found.append(trials.best)
     best = min(found, key=lambda step: step.rank)
     return replace(best, floors=_floors(trials), is_cut=trials.is_cut)
 
@@ -112,14 +114,43 @@ def _joins(graph: OpGraph) -> tuple[str, ...]:
     return tuple(op.name for op in graph.ops.values() if op.op_type == _JOIN)
 
 
-def _base(trials: StepTrials) -> Base | None:
-    """The graph, with its joins of gradients released if that is among the means; ``None`` if that
-    is enough."""
-    rewriting, joins = NO_REWRITING, _joins(trials.graph)
-    if RELEASE in trials.request.means and joins:
-        rewriting = Rewriting(released=joins)
-        if trials.keep(trials.judge(rewriting, ())):
-            return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """A ``rewriting`` to begin with, its ``step`` without edges, and the ``padding`` of that."""
+
+    rewriting: Rewriting
+    step: FittedStep
+    padding: Mapping[str, float]
+
+
+def _starts(trials: StepTrials) -> list[_Start]:
+    """The step with its joins released, if that is among the means, and with those of gradients
+    kept; the better one first.
+
+    Without a join variables are updated while the backward pass goes on, and their new values lie
+    between the large buffers: a step with small variables may need more for that.
+    """
+    kept = _Start(rewriting=NO_REWRITING, step=trials.free, padding=dict(trials.padding))
+    joins = _joins(trials.graph)
+    if RELEASE not in trials.request.means or not joins:
+        return [kept]
+    starts = [_start(trials, joins)]
+    gradients = trials.graph.ask_once(find_roles).gradients
+    others = tuple(name for name in joins if name not in gradients)
+    if others != joins:
+        starts.append(_start(trials, others) if others else kept)
+    return sorted(starts, key=lambda start: start.step.rank)
+
+
+def _start(trials: StepTrials, released: tuple[str, ...]) -> _Start:
+    rewriting = Rewriting(released=released)
+    step = trials.judge(rewriting, ())
+    allowed = step if trials.is_allowed(step) else trials.free
+    return _Start(rewriting=rewriting, step=allowed, padding=dict(trials.padding))
+
+
+def _base(trials: StepTrials, rewriting: Rewriting) -> Base:
+    """The graph, rewritten so, with an order in which it holds little."""
     graph = rewrite_graph(trials.graph, rewriting)
     step = trials.step(graph, rewriting)
     order = trials.descend(graph, step, trials.low_order(graph, step), trials.room(step))

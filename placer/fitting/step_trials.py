@@ -111,12 +111,16 @@ class StepTrials:
 
     def keep(self, found: FittedStep) -> bool:
         """Keeps what is better than all before; says whether it fits."""
-        limit = self.request.most_slowdown
-        if limit is not None and found.slowdown > limit:
+        if not self.is_allowed(found):
             return False
         if found.rank < self.best.rank:
             self.best = found
         return found.fits
+
+    def is_allowed(self, found: FittedStep) -> bool:
+        """Whether it takes no longer than it may."""
+        limit = self.request.most_slowdown
+        return limit is None or found.slowdown <= limit
 
     def hold(self, rewriting: Rewriting, order: Sequence[str]) -> FittedStep:
         """The step held to ``order``; if that is enough, or nearly, with fewer edges too: those of

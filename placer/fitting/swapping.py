@@ -260,6 +260,8 @@ def _waiting(
     )
     joinable = joinable_ops(reduction.graph) - reduction.fixed
     plain = recomputable_ops(reduction.graph) - reduction.fixed
+    # a join would be copied with all its outputs, of which others may not be late
+    joins = {layout.names[op] for op, outputs in enumerate(layout.outputs) if len(outputs) > 1}
     clock = [*accumulate(seconds, initial=0.0)]
     handed_on = _handed_on(reduction)
     for root, readers in reduction.readers.items():
@@ -278,7 +280,8 @@ def _waiting(
             continue
         last, following = max(pairwise(uses), key=lambda pair: clock[pair[1]] - clock[pair[0]])
         late = [reader for reader in readers if place[reader] >= following]
-        if all(layout.names[view] in plain for reader in late for view in handed_on(root, reader)):
+        early = {v for reader in late for v in handed_on(root, reader) if place[v] < following}
+        if all(layout.names[view] in plain - joins for view in early):
             yield Waiting(
                 value=root,
                 bytes=size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from graphs_by_hand import draw, draw_costs
 
 from cost_models.clusters import parse_cluster
@@ -9,6 +10,7 @@ from placer.fitting import step_trials
 from placer.fitting.fitted_step import FitRequest, FittedStep
 from placer.fitting.rewriting import reads_what_ran
 from placer.fitting.step_fitting import fit_step
+from placer.graph.op_graph import Variable
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.prediction import predict
 
@@ -79,3 +81,58 @@ def test_an_order_with_a_reader_before_what_it_reads_is_none():
     assert is_order("x", "a", "late", "early")
     assert is_order("x", "a", "early", "late")
     assert not is_order("x", "late", "a", "early")
+
+
+def chain_with_joined_gradients(sizes, gradient_bytes):
+    """Every layer keeps a value of so many bytes for the backward pass; all gradients of variables
+    go through one join.
+
+    x -> f0 -> f1 -> f2;  f2 -> g2 -> g1 -> g0;  gi, fi -> wi -> join -> ni -> assigned to vi
+    """
+    layers = range(len(sizes))
+    g, w = ([f"gradient_tape/f{n}/{kind}" for n in layers] for kind in "gw")
+    large = {name: size for n, size in enumerate(sizes) for name in (f"f{n}", g[n])}
+    small = [*w, *(f"{kind}{n}" for n in layers for kind in ("r", "n", "join:"))]
+    graph = draw(
+        "x=Placeholder -> f0",
+        *(f"f{n} -> f{n + 1}" for n in layers[:-1]),
+        f"f{layers[-1]} -> {g[-1]}=ReluGrad",
+        *(f"{g[n + 1]}, f{n} -> {g[n]}=ReluGrad" for n in layers[:-1]),
+        *(f"{g[n]}, f{n} -> {w[n]}=ReluGrad -> join=IdentityN" for n in layers),
+        *(f"v{n}=VarHandleOp -> r{n}=ReadVariableOp -> n{n}" for n in layers),
+        *(f"join:{n} -> n{n}" for n in layers),
+        *(f"v{n}, n{n} -> u{n}=AssignVariableOp" for n in layers),
+        dtypes={f"v{n}": "resource" for n in layers},
+        bytes={**large, **dict.fromkeys(small, gradient_bytes)},
+        feeds=["x"],
+        targets=[f"u{n}" for n in layers],
+        variables=[
+            Variable(name=f"v{n}", handle=f"v{n}", dtype="float32", shape=(gradient_bytes // 4,))
+            for n in layers
+        ],
+    )
+    resident = {f"v{n}": gradient_bytes for n in layers}
+    costs = draw_costs(graph, persistent_bytes=resident, flops=dict.fromkeys(graph.ops, 10**9))
+    return graph, costs, {name: "CPU:0" if name == "x" else "GPU:0" for name in graph.ops}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "gradient_bytes", "keeps_join"),
+    [((2, 2, 1, 1, 4, 1), 64 << 10, True), ((4, 4, 1, 2, 4, 2), 256 << 10, False)],
+)
+def test_a_join_of_gradients_is_released_or_kept_whichever_fits(sizes, gradient_bytes, keeps_join):
+    """Kept, all gradients are there at once; released, new values of variables lie between large
+    buffers."""
+    graph, costs, placement = chain_with_joined_gradients([n << 20 for n in sizes], gradient_bytes)
+    free = parse_cluster("1xT4,CPU:1GiB", None, "0")
+    need = predict(graph, costs, placement, free).needs["GPU:0"].need.high_bytes
+    cluster = parse_cluster("1xT4,CPU:1GiB", {"GPU:0": f"{int(0.6 * need)}B"}, "0")
+
+    def fitted(*means):
+        request = FitRequest(means=("order", "recompute", *means), seconds=0.0)
+        return fit_step(graph, costs, placement, cluster, request)
+
+    found = fitted("release")
+    assert found.fits
+    assert found.rewriting.released == (() if keeps_join else ("join",))
+    assert fitted().fits == keeps_join

@@ -268,3 +268,20 @@ def test_an_image_in_another_order_does_not_wait_on_the_host():
     cap = int(0.7 * free.peaks["GPU:0"].high_bytes)
     found = fit_step(graph, costs, placement, cards(cap), request)
     assert {swap.op for swap in found.rewriting.swaps} <= graph.ops.keys()
+
+
+def test_what_is_read_late_through_a_join_does_not_wait_on_the_host():
+    """A second join would read late what one of its outputs is, and not the other."""
+    graph = draw(
+        "x=Placeholder -> a, b -> join=IdentityN",
+        "join:1 -> c0 -> c1 -> c2 -> c3 -> c4",
+        "join:1, c4 -> late",
+        bytes=dict.fromkeys(("b", "join:1", "c2"), 4 * MEGA),
+        feeds=["x"],
+        fetches=["late:0"],
+    )
+    costs = draw_costs(graph, flops=dict.fromkeys(graph.ops, 10**12))
+    placement = {name: "CPU:0" if name == "x" else "GPU:0" for name in graph.ops}
+    request = FitRequest(means=("swap",), seconds=0.0, with_needs=False)
+    found = fit_step(graph, costs, placement, cards(7 * MEGA), request)
+    assert "b" not in {swap.op for swap in found.rewriting.swaps}
