@@ -128,10 +128,10 @@ def reserve_lines(limits: Iterable[tuple[str, int, int]]) -> list[str]:
     """Returns a line for each reserve, of devices as (name, limit, usable bytes).
 
     >>> reserve_lines([("GPU:0", 4096, 3072), ("GPU:1", 4096, 3072), ("CPU:0", 4096, 4096)])
-    ['GPU:0, GPU:1: 4.00 KiB less the reserve of 1.00 KiB.']
+    ['Limit of GPU:0, GPU:1: 4.00 KiB less the reserve of 1.00 KiB.']
     """
     names: dict[tuple[int, int], list[str]] = {}
     for name, limit, usable in limits:
         if usable < limit:
             names.setdefault((limit, usable), []).append(name)
-    return [f"{', '.join(found)}: {limit_words(*pair)}." for pair, found in names.items()]
+    return [f"Limit of {', '.join(found)}: {limit_words(*pair)}." for pair, found in names.items()]

@@ -26,6 +26,7 @@ from placer.pipeline.preparation import on_accelerators, prepare
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.prediction.predicted_step import KINDS as STEP_KINDS
+from placer.problem.limits import fullest, limit_words
 from placer.problem.placement_costs import message_bytes
 from placer.questions.comparison import DEFAULT, compare_workload
 from placer.questions.difference import diff_plans
@@ -296,6 +297,37 @@ def test_rows_of_other_questions_are_those_of_their_plan(programs):
     assert report.memory.required_bytes == max(
         report.memory.high_bytes, report.memory.need_high_bytes
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["inference", "offloaded", "infeasible"])
+def test_a_row_of_a_sweep_is_the_plan_of_its_batch(plans, requests, kind):
+    """Its figures, whether it fits, the fullest device in the bar, and the limits in the answer."""
+    plan, (source, devices, options) = plans[kind], requests[kind]
+    options = {"offload": "auto", **options}
+    del options["batch_size"]
+    swept = placer.sweep(source, [64], devices, max_trials=0, **options)
+    (row,), metrics = swept.rows, plan.metrics
+    assert (row.fits, row.need_bytes, row.peak_bytes) == (
+        plan.fits,
+        plan.need_bytes,
+        plan.peak_bytes,
+    )
+    assert (row.sent_bytes, row.step_seconds) == (metrics.sent_bytes, metrics.step_seconds)
+    text = swept.summary(width=200)
+    line = next(line for line in text.splitlines() if line.strip().startswith("64  "))
+    for figure in (*map(format_bytes, plan.need_bytes.values()), format_bytes(row.sent_bytes)):
+        assert (figure in line) == bool(plan.placement)
+    name, _ = fullest(plan.need_bytes, swept.caps)
+    share = share_of_cap(plan.need_bytes[name], swept.caps[name]) if name else "FLOP"
+    assert line.rstrip().endswith(share)
+    assert not (plan.fits and name) or f"{name} {share} full" in plan_answer(plan)
+    limits = ", ".join(
+        f"{each.name} {limit_words(each.memory_limit_bytes, each.usable_bytes)}"
+        for each in plan.devices
+    )
+    assert f"(limits: {limits})" in " ".join(text.split())
+    assert plan.placement or re.search(rf"limits +{limits}", plan.summary(width=200))
 
 
 @pytest.mark.slow

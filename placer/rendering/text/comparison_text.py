@@ -78,10 +78,10 @@ def _answer(found: Comparison) -> str:
         found.objective, "bottleneck_seconds"
     )
     _, render = _FIGURES[key]
-    words = {
-        "sent_bytes": "sends {} a step",
-        "step_seconds": "takes {} a step",
-        "bottleneck_seconds": "keeps its busiest device busy for {} a step",
+    words, alike = {
+        "sent_bytes": ("sends {} a step", "sends as much"),
+        "step_seconds": ("takes {} a step", "takes as long"),
+        "bottleneck_seconds": ("keeps its busiest device busy for {} a step", "does so too"),
     }[key]
     ours, *others = found.strategies
     own = words.format(render(getattr(ours, key))) if ours.fits else "has no placement that fits"
@@ -91,17 +91,15 @@ def _answer(found: Comparison) -> str:
     if not fitting:
         return f"{ours.name} {own}; none of the {len(others)} other methods fits."
     best = min(fitting, key=lambda row: getattr(row, key))
-    step = ""
-    if key == "sent_bytes" and ours.fits and best.step_seconds and ours.step_seconds:
-        step = (
-            f" (step {format_seconds(best.step_seconds)}; {ours.name} "
-            f"{format_seconds(ours.step_seconds)})"
-        )
+    step, times = "", [known(row.step_seconds, format_seconds) for row in (best, ours)]
+    if key == "sent_bytes" and ours.fits and times[0] != times[1]:
+        step = f" (step {times[0]}; {ours.name} {times[1]})"
     count = f"{len(fitting)} of the {len(others)}"
     count = count if len(fitting) < len(others) else f"All {len(others)}"
     fit = "fits:" if len(fitting) == 1 else "fit; the best of them,"
     which = f"{best.name}{', which' if len(fitting) == 1 else ','}"
     theirs = words.format(render(getattr(best, key)))
+    theirs = alike if theirs == own else theirs
     return f"{ours.name} {own}. {count} other methods {fit} {which} {theirs}{step}."
 
 
