@@ -21,17 +21,14 @@ class LiveBytes:
     """
 
     def __init__(self, layout: StepLayout, memories: Sequence[str]) -> None:
-        index = {name: number for number, name in enumerate(memories)}
         self.layout = layout
         self.live = [0] * len(memories)
-        self.memory = [index[name] for name in layout.memory]
-        self.device = [index[name] for name in layout.devices]
+        self.number = {name: number for number, name in enumerate(memories)}
         names = dict.fromkeys(name for some in layout.variables.values() for name in some)
         number = {name: index for index, name in enumerate(names)}
         self.variables = {op: [number[n] for n in some] for op, some in layout.variables.items()}
         self.variable_bytes = [0] * len(number)
         self.current = [_NONE] * len(number)
-        self.copies_reads = {number[name] for name in layout.copied_on_read if name in number}
         for op, (first, *_) in self.variables.items():
             if layout.effects[op] == Effect.READ_VARIABLE:
                 self.variable_bytes[first] = layout.bytes[layout.outputs[op][0]]
@@ -54,12 +51,13 @@ class LiveBytes:
             for value in layout.outputs[op]:
                 self._hold(held[value], layout.readers[value])
                 for copy in layout.copies.get(value, ()):
-                    self._set(held, copy, self._new(layout.bytes[copy], self.memory[copy]))
+                    memory = self.number[layout.memory[copy]]
+                    self._set(held, copy, self._new(layout.bytes[copy], memory))
                     self._hold(held[copy], layout.readers[copy])
         if layout.effects[op] == Effect.UPDATE_VARIABLE:
             self._update(op)
         peak = list(self.live)
-        peak[self.device[op]] += layout.temporary_bytes[op]
+        peak[self.number[layout.devices[op]]] += layout.temporary_bytes[op]
         touched = {held[value] for value in (*layout.inputs[op], *layout.outputs[op])} - {_NONE}
         for value in layout.inputs[op]:
             if held[value] != _NONE:
@@ -87,14 +85,15 @@ class LiveBytes:
 
     def _output(self, op: int, value: int) -> int:
         """The buffer of an output; see ``Simulation._output_buffer``."""
-        layout, held = self.layout, self.held
-        effect = layout.effects[op]
+        layout, held, effect = self.layout, self.held, self.layout.effects[op]
+        memory = self.number[layout.memory[value]]
         if effect == Effect.RESIDENT:
             return self._new(0, 0)
-        if effect == Effect.READ_VARIABLE and self.variables[op][0] not in self.copies_reads:
-            (variable, *_) = self.variables[op]
+        is_read = effect == Effect.READ_VARIABLE
+        if is_read and layout.variables[op][0] not in layout.copied_on_read:
+            variable = self.variables[op][0]
             if self.current[variable] == _NONE:
-                self._set(self.current, variable, self._new(0, self.memory[value]))
+                self._set(self.current, variable, self._new(0, memory))
             return self.current[variable]
         for source in layout.shared.get(value, ()):
             if held[source] != _NONE:
@@ -103,7 +102,7 @@ class LiveBytes:
             buffer = held[source]
             if buffer != _NONE and self.holders[buffer] == 1 and self.bytes[buffer]:
                 return buffer
-        return self._new(layout.bytes[value], self.memory[value])
+        return self._new(layout.bytes[value], memory)
 
     def _update(self, op: int) -> None:
         """The old values of the variables live on while they are read."""

@@ -16,7 +16,8 @@ All else that is in memory, gradients and old values of variables, say, is what
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 
 from placer.fitting.recompute_problem import RematerialisationProblem
@@ -63,53 +64,59 @@ class ReducedStep:
     roots: tuple[int, ...]
 
 
+@dataclass(frozen=True, eq=False)
 class StepReduction:
     """One step along one order; ``device`` is the memory that is full.
 
     ``seconds`` are those of each op; those that are ``fixed`` are not computed again.
     """
 
-    def __init__(
-        self,
-        graph: OpGraph,
-        layout: StepLayout,
-        order: Sequence[int],
-        device: str,
-        seconds: Sequence[float],
-        fixed: frozenset[str] = frozenset(),
-    ) -> None:
-        self.graph, self.layout, self.order = graph, layout, tuple(order)
-        self.device, self.seconds, self.fixed = device, seconds, fixed
-        self.place = [0] * len(order)
-        for place, op in enumerate(order):
-            self.place[op] = place
-        gradients = graph.ask_once(find_roles).gradients
-        allowed = recomputable_ops(graph) - fixed
-        ops = list(graph.ops.values())
-        self.is_forward = [
-            op.name not in gradients and not is_update_type(op.op_type) for op in ops
+    graph: OpGraph
+    layout: StepLayout
+    order: tuple[int, ...]
+    device: str
+    seconds: Sequence[float]
+    fixed: frozenset[str] = frozenset()
+
+    def along(self, order: Sequence[int]) -> StepReduction:
+        """The same step along another order."""
+        return replace(self, order=tuple(order))
+
+    @cached_property
+    def place(self) -> dict[int, int]:
+        """The place of every op in the order."""
+        return {op: place for place, op in enumerate(self.order)}
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """The value whose buffer each value is."""
+        return find_roots(self.layout)
+
+    @cached_property
+    def is_forward(self) -> list[bool]:
+        """Whether each op is one of the forward pass."""
+        gradients = self.graph.ask_once(find_roles).gradients
+        return [
+            op.name not in gradients and not is_update_type(op.op_type)
+            for op in self.graph.ops.values()
         ]
-        self.roots = find_roots(layout)
-        self.is_repeatable = [
+
+    @cached_property
+    def is_repeatable(self) -> list[bool]:
+        """Whether each op can be computed again on the device."""
+        layout, allowed = self.layout, recomputable_ops(self.graph) - self.fixed
+        return [
             self.is_forward[n]
             and op.name in allowed
             and bool(op.inputs)
             and layout.effects[n] == Effect.PLAIN
-            and layout.devices[n] == device
+            and layout.devices[n] == self.device
             and not any(_is_copy(layout, self.roots[value]) for value in layout.inputs[n])
-            for n, op in enumerate(ops)
+            for n, op in enumerate(self.graph.ops.values())
         ]
-        self.readers = self._find_readers()
-        self.large: dict[int, list[int]] = {}
-        self.nodes: set[int] = set()
-        self.folded: set[int] = set()
-        self._choose_nodes()
 
-    def along(self, order: Sequence[int]) -> StepReduction:
-        """The same step along another order."""
-        return StepReduction(self.graph, self.layout, order, self.device, self.seconds, self.fixed)
-
-    def _find_readers(self) -> dict[int, list[int]]:
+    @cached_property
+    def readers(self) -> dict[int, list[int]]:
         """The ops that read the buffer of each root, through whichever view; views themselves are
         none.  What is fetched has none, as nothing can be done about it."""
         found: dict[int, list[int]] = {root: [] for root in self.roots}
@@ -122,75 +129,17 @@ class StepReduction:
             found.pop(self.roots[value], None)
         return found
 
-    def _choose_nodes(self) -> None:
+    @cached_property
+    def chosen(self) -> _Nodes:
         """The ops whose outputs are decided about."""
-        layout = self.layout
-        sizes = {
-            root: layout.bytes[root]
-            for root in self.readers
-            if layout.bytes[root]
-            and layout.memory[root] == self.device
-            and layout.effects[layout.producer[root]] == Effect.PLAIN
-            and self.is_forward[layout.producer[root]]
-        }
-        waiting = {
-            root: size
-            for root, size in sizes.items()
-            if self.is_repeatable[layout.producer[root]]
-            and not all(self.is_forward[reader] for reader in self.readers[root])
-        }
-        self.least = _least_size(list(waiting.values()))
-        for root, size in sizes.items():
-            if size >= self.least:
-                self.large.setdefault(layout.producer[root], []).append(root)
-        self.nodes = {layout.producer[root] for root in waiting if waiting[root] >= self.least}
-        self._fold()
-        pinned = {source for op in self.nodes for source in self.chain_of(op)[1]} - self.nodes
-        self.nodes |= pinned
-
-    def _fold(self) -> None:
-        """Puts large outputs that one node alone needs into its chain; those that several need are
-        nodes, too."""
-        needed_by: dict[int, set[int]] = {}
-        for op in sorted(self.large, reverse=True):
-            if op in self.nodes or not self.is_repeatable[op]:
-                continue
-            users: set[int] = set()
-            for root in self.large[op]:
-                for reader in self.readers[root]:
-                    if reader in self.nodes:
-                        users.add(reader)
-                    elif reader in needed_by:
-                        users |= needed_by[reader]
-            if len(users) > 1:
-                self.nodes.add(op)
-            elif users:
-                needed_by[op] = users
-                self.folded.add(op)
-
-    def chain_of(self, op: int) -> tuple[tuple[int, ...], set[int]]:
-        """The ops that compute the outputs of ``op`` again, and the owners that they read."""
-        layout, chain, reads, stack = self.layout, {op}, set(), [op]
-        while stack:
-            for value in layout.inputs[stack.pop()]:
-                root = self.roots[value]
-                source = layout.producer[root]
-                if source in chain or layout.bytes[root] < self.least:
-                    continue
-                if source in self.folded:
-                    chain.add(source)
-                    stack.append(source)
-                elif source in self.large and root in self.large[source]:
-                    reads.add(source)
-        return tuple(sorted(chain, key=self.place.__getitem__)), reads
+        return _Nodes(self)
 
     def reduce(self, budget_bytes: int) -> ReducedStep | None:
         """The problem; ``None`` if nothing of the step can be computed again.
 
         ``budget_bytes`` leave resident bytes aside.
         """
-        repeatable = [op for op in self.nodes if self.is_repeatable[op]]
-        if not repeatable:
+        if not any(self.is_repeatable[op] for op in self.chosen.nodes):
             return None
         held = _Held(self)
         stages = self._stages(held, budget_bytes)
@@ -204,7 +153,7 @@ class StepReduction:
             ),
             seconds=tuple(self._seconds(stages)),
             bytes=tuple(
-                sum(self.layout.bytes[root] for root in self.large.get(stage.owner, ()))
+                sum(self.layout.bytes[root] for root in self.chosen.large.get(stage.owner, ()))
                 for stage in stages
             ),
             inputs=tuple(tuple(sorted(number[op] for op in stage.reads)) for stage in stages),
@@ -228,17 +177,17 @@ class StepReduction:
 
     def _stages(self, held: _Held, budget: int) -> list[Stage]:
         """The order in stages."""
-        reads_of: dict[int, set[int]] = {}
-        for owner in self.nodes:
-            for root in self.large[owner]:
+        chosen, reads_of = self.chosen, dict[int, set[int]]()
+        for owner in chosen.nodes:
+            for root in chosen.large[owner]:
                 for reader in self.readers[root]:
                     reads_of.setdefault(reader, set()).add(owner)
-        last_node = max(self.place[op] for op in self.nodes)
+        last_node = max(self.place[op] for op in chosen.nodes)
         stages = [Stage(owner=-1, start=0)]
         for place, op in enumerate(self.order):
             now, reads, beside = stages[-1], reads_of.get(op, set()), held.beside[place]
-            if op in self.nodes:
-                chain, sources = self.chain_of(op) if self.is_repeatable[op] else ((), set())
+            if op in chosen.nodes:
+                chain, sources = chosen.chain_of(op) if self.is_repeatable[op] else ((), set())
                 stages.append(Stage(owner=op, start=place, chain=chain, reads=reads | sources))
             elif now.owner < 0 and reads <= now.reads:
                 if not reads and now.reads and beside > now.beside + _HILL * budget:
@@ -260,10 +209,10 @@ class StepReduction:
 
     def _chain_bytes(self, stage: Stage) -> int:
         """The most that computing again takes beside what it gives out and reads."""
-        layout, chain = self.layout, stage.chain
+        layout, chain, large = self.layout, stage.chain, self.chosen.large
         if not chain:
             return 0
-        inside = {root for op in chain for root in self.large.get(op, ()) if op != stage.owner}
+        inside = {root for op in chain for root in large.get(op, ()) if op != stage.owner}
         last: dict[int, int] = {}
         for step, op in enumerate(chain):
             for value in layout.inputs[op]:
@@ -280,10 +229,81 @@ class StepReduction:
             }
             saved = sum(layout.bytes[root] for root in freed if root in over)
             given = op == stage.owner
-            taken = sum(layout.bytes[root] for root in self.large.get(op, ())) if given else 0
+            taken = sum(layout.bytes[root] for root in large.get(op, ())) if given else 0
             peak = max(peak, alive + own - taken - saved + layout.temporary_bytes[op])
             alive += own - taken - sum(layout.bytes[root] for root in freed)
         return max(peak, 0)
+
+
+class _Nodes:
+    """The ``nodes`` of a step, the ``large`` values that ops write, of ``least`` bytes or more, and
+    the ops that are ``folded`` into the chain of one node."""
+
+    def __init__(self, step: StepReduction) -> None:
+        layout = step.layout
+        sizes = {
+            root: layout.bytes[root]
+            for root in step.readers
+            if layout.bytes[root]
+            and layout.memory[root] == step.device
+            and layout.effects[layout.producer[root]] == Effect.PLAIN
+            and step.is_forward[layout.producer[root]]
+        }
+        waiting = {
+            root: size
+            for root, size in sizes.items()
+            if step.is_repeatable[layout.producer[root]]
+            and not all(step.is_forward[reader] for reader in step.readers[root])
+        }
+        self.step, self.least = step, _least_size(list(waiting.values()))
+        self.large: dict[int, list[int]] = {}
+        for root, size in sizes.items():
+            if size >= self.least:
+                self.large.setdefault(layout.producer[root], []).append(root)
+        self.nodes = {layout.producer[root] for root in waiting if waiting[root] >= self.least}
+        self.folded: set[int] = set()
+        self._fold()
+        self.nodes |= {source for op in self.nodes for source in self.chain_of(op)[1]}
+
+    def roots(self) -> list[int]:
+        """The large values of all nodes."""
+        return [root for op in self.nodes for root in self.large[op]]
+
+    def _fold(self) -> None:
+        """Puts large outputs that one node alone needs into its chain; those that several need are
+        nodes, too."""
+        needed_by: dict[int, set[int]] = {}
+        for op in sorted(self.large, reverse=True):
+            if op in self.nodes or not self.step.is_repeatable[op]:
+                continue
+            users: set[int] = set()
+            for root in self.large[op]:
+                for reader in self.step.readers[root]:
+                    if reader in self.nodes:
+                        users.add(reader)
+                    elif reader in needed_by:
+                        users |= needed_by[reader]
+            if len(users) > 1:
+                self.nodes.add(op)
+            elif users:
+                needed_by[op] = users
+                self.folded.add(op)
+
+    def chain_of(self, op: int) -> tuple[tuple[int, ...], set[int]]:
+        """The ops that compute the outputs of ``op`` again, and the owners that they read."""
+        layout, chain, reads, stack = self.step.layout, {op}, set(), [op]
+        while stack:
+            for value in layout.inputs[stack.pop()]:
+                root = self.step.roots[value]
+                source = layout.producer[root]
+                if source in chain or layout.bytes[root] < self.least:
+                    continue
+                if source in self.folded:
+                    chain.add(source)
+                    stack.append(source)
+                elif source in self.large and root in self.large[source]:
+                    reads.add(source)
+        return tuple(sorted(chain, key=self.step.place.__getitem__)), reads
 
 
 class _Held(Simulation):
@@ -295,8 +315,8 @@ class _Held(Simulation):
         self.device, count = reduction.device, len(reduction.order)
         self.at, self.across = [0] * (count + 2), [0] * (count + 2)
         self.run()
-        for op in reduction.nodes:
-            for root in reduction.large[op]:
+        for op in reduction.chosen.nodes:
+            for root in reduction.chosen.large[op]:
                 size, first = reduction.layout.bytes[root], reduction.place[op]
                 places = [reduction.place[reader] for reader in reduction.readers[root]]
                 self._count(first, max(places, default=first), -size)

@@ -270,7 +270,7 @@ class _Recomputation:
             return self.trials.reductions(self.base, order, budgets)
 
         found = reductions(self.base.order)
-        nodes = [root for some in found.values() for op in some.nodes for root in some.large[op]]
+        nodes = [root for some in found.values() for root in some.chosen.roots()]
         if not nodes:
             return
         tries = [found, reductions(self.trials.low_order(self.base.graph, self.base.step, nodes))]

@@ -228,7 +228,7 @@ class StepTrials:
         devices = {device.name: device for device in self.cluster.devices}
         costs, placement = self.completed(base.graph, base.rewriting)
         seconds = [op_seconds(costs[n], devices[placement[n]]) for n in base.graph.ops]
-        layout, fixed = base.step.layout, base.rewriting.changed
+        layout, fixed, order = base.step.layout, base.rewriting.changed, tuple(order)
         return {
             name: StepReduction(base.graph, layout, order, name, seconds, fixed) for name in names
         }

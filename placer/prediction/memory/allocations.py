@@ -36,7 +36,7 @@ from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.step_layout import Effect, StepLayout, Tuned
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Allocations:
     """The requests to one device's allocator in a step, or in several.
 
@@ -152,10 +152,13 @@ def find_allocations(
     simulation.run()
     found = simulation.finished()
     for name, peak_bytes in step.peaks_of(simulation).items():
-        found[name].peak_bytes = peak_bytes
-        found[name].kept = simulation.loading(_as_written(step, simulation.kept, name))
-        if not (step.initial or is_cpu(name)):
-            found[name].restoring_bytes = _restoring_bytes(step, name)
+        is_restored = not (step.initial or is_cpu(name))
+        found[name] = replace(
+            found[name],
+            peak_bytes=peak_bytes,
+            kept=simulation.loading(_as_written(step, simulation.kept, name)),
+            restoring_bytes=_restoring_bytes(step, name) if is_restored else 0,
+        )
     return {name: asked.with_tuning() for name, asked in found.items()}
 
 
@@ -189,8 +192,8 @@ def _idle(device: str, number: int) -> str:
 
 
 class Requests(Changes):
-    """The simulation of a step that writes down every request; ``chunk_of`` has the chunk that
-    every variable is in, ``kept`` where it was before the step."""
+    """The simulation of a step that writes down every request; ``chunks`` has the chunk that every
+    buffer is in, ``chunk_of`` that of every variable, ``kept`` where it was before the step."""
 
     def __init__(
         self,
@@ -202,6 +205,7 @@ class Requests(Changes):
         super().__init__(layout, order, step.device_names, lasts)
         self.found = {name: Allocations() for name in step.device_names}
         self.count = 0
+        self.chunks: dict[Buffer, int] = {}
         self.device_of: dict[str, str] = {}
         self.kept: dict[str, int] = {}
         for device, sizes in step.idle.items():
@@ -255,14 +259,13 @@ class Requests(Changes):
     def _new(self, op: int, value: int, kind: str, **more: Any) -> Buffer:
         buffer = super()._new(op, value, kind, **more)
         if buffer.bytes and not buffer.resident and kind != "feed":  # which is the caller's memory
-            buffer.chunk = self._ask(buffer.device, buffer.bytes)
+            self.chunks[buffer] = self._ask(buffer.device, buffer.bytes)
         return buffer
 
     def _record(self, buffer: Buffer, last: int) -> None:
         super()._record(buffer, last)
-        if buffer.chunk >= 0:
-            self.found[buffer.device].events.append(~buffer.chunk)
-            buffer.chunk = -1
+        if buffer in self.chunks:
+            self.found[buffer.device].events.append(~self.chunks.pop(buffer))
 
     def _start(self, op: int) -> None:
         super()._start(op)
@@ -282,15 +285,15 @@ class Requests(Changes):
     def _replace_output(self, op: int) -> None:
         """The chunk that came last is the output; the first is given back."""
         output, last = self.held[self.layout.outputs[op][0]], self.workspaces[op][-1]
-        if output is not None and output.chunk >= 0:
-            temporaries = self.found[output.device].temporaries
-            temporaries ^= {output.chunk, last.chunk}
-            output.chunk, last.chunk = last.chunk, output.chunk
+        if output is not None and output in self.chunks:
+            first, second = self.chunks[output], self.chunks[last]
+            self.found[output.device].temporaries.symmetric_difference_update((first, second))
+            self.chunks |= {output: second, last: first}
 
     def _workspace(self, op: int, size: int) -> Buffer:
         buffer = super()._workspace(op, size)
-        buffer.chunk = self._ask(buffer.device, size)
-        self.found[buffer.device].temporaries.add(buffer.chunk)
+        self.chunks[buffer] = self._ask(buffer.device, size)
+        self.found[buffer.device].temporaries.add(self.chunks[buffer])
         return buffer
 
     def _overwrite(
@@ -309,16 +312,16 @@ class Requests(Changes):
     def _assign(self, op: int) -> None:
         variable = self.layout.variables[op][0]
         value = self.held[self.layout.inputs[op][1]]
-        given = -1 if value is None or variable in self.layout.copied_on_read else value.chunk
         if (
             value is None
-            or given < 0
+            or value not in self.chunks
+            or variable in self.layout.copied_on_read
             or value.kind not in ("activation", "transfer")
             or self.device_of.get(variable) != value.device  # of unknown size: nothing to free
         ):
             super()._assign(op)
             return
-        value.chunk = -1  # the variable's from now on
+        given = self.chunks.pop(value)  # the variable's from now on
         if not self._is_set_aside(variable):
             self.found[self.device_of[variable]].events.append(~self.chunk_of[variable])
         self.chunk_of[variable] = given
@@ -335,8 +338,8 @@ class Requests(Changes):
     def _release_value(self, variable: str, first: int) -> None:
         """A variable that is still being read is copied before it changes."""
         old = self.values.get(variable)
-        if old is not None and old.chunk < 0 and self._is_set_aside(variable):
-            size = self.found[old.device].sizes[old.chunk]
+        if old is not None and old not in self.chunks and self._is_set_aside(variable):
+            size = self.found[old.device].sizes[self.chunks[old]]
             self.chunk_of[variable] = self._ask(old.device, size)
         super()._release_value(variable, first)
 
@@ -346,5 +349,5 @@ class Requests(Changes):
         old = self.values.get(variable)
         if old is None or old.holders <= 0 or old.device != self.device_of.get(variable):
             return False
-        old.chunk = self.chunk_of[variable]
+        self.chunks[old] = self.chunk_of[variable]
         return True

@@ -57,8 +57,7 @@ class Buffer:
 
     A resident buffer is a variable or constant: its bytes are counted elsewhere.  ``items`` are
     the buffers that a tensor list holds, at most ``capacity`` of them, where that is known,
-    of which ``items_read`` were read one after the other.  ``chunk`` is what the allocator gave for
-    it, where that is followed (:mod:`placer.prediction.memory.allocations`).
+    of which ``items_read`` were read one after the other.
     """
 
     owner: str
@@ -71,7 +70,6 @@ class Buffer:
     items: list[Buffer] = field(default_factory=list)
     capacity: int | None = None
     items_read: int = 0
-    chunk: int = -1
     reads: list[Read] = field(default_factory=list)
 
     def lifetime(self, last: int) -> Lifetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from itertools import accumulate, chain, compress
 from typing import TypeVar
@@ -68,9 +69,14 @@ def lay_out_step(
     devices = [routes.device_of[name] for name in graph.ops]
     on_gpu = [not is_cpu(device) for device in devices]
     ran = [*zip(found, on_gpu, strict=True)]
+    numbers = {name: number for number, name in enumerate(graph.ops)}
     layout = StepLayout(
         names=tuple(graph.ops),
         devices=devices,
+        effects=ask_once(_effect, graph.infos),
+        feeds=tuple(numbers[name] for name in graph.feeds),
+        fetched=frozenset(graph.tensor_numbers[tensor] for tensor in graph.fetches),
+        copied_on_read=find_copied_variables(graph, graph.ask_once(find_variables)),
         outputs=[*map(range, ends, ends[1:])],
         temporary_bytes=[cost.temporary_bytes_on(gpu=gpu) for cost, gpu in ran],
         temporary_chunks=_some(cost.temporary_chunks for cost in found),
@@ -103,11 +109,15 @@ def lay_out_step(
     first = find_image_order(graph, found, on_gpu, layout.bytes)
     _add_readers(layout, graph, routes, memory_of, host, first, folded)
     _add_effects(layout, graph, folded)
-    layout.idle = _find_idle(layout, graph)
-    layout.lasting = tuple(chain.from_iterable(compress(layout.outputs, layout.idle)))
-    layout.dead_in = find_dead(graph, [sum(layout.bytes[v] for v in o) for o in layout.outputs])
-    layout.dead = next(iter(layout.dead_in), frozenset())
-    return layout
+    idle = _find_idle(layout, graph)
+    dead_in = find_dead(graph, [sum(layout.bytes[v] for v in o) for o in layout.outputs])
+    return replace(
+        layout,
+        idle=idle,
+        lasting=tuple(chain.from_iterable(compress(layout.outputs, idle))),
+        dead_in=dead_in,
+        dead=next(iter(dead_in), frozenset()),
+    )
 
 
 def _some(values: Iterable[T]) -> dict[int, T]:
@@ -165,7 +175,6 @@ def _add_readers(
         there = copies.turned(number, host) if is_first else copies.of(number, host)
         for value in dict.fromkeys((number, there)):
             readers[value] += 1
-    layout.fetched = frozenset(home[tensor] for tensor in graph.fetches)
 
 
 class _Copies:
@@ -217,8 +226,6 @@ def _add_effects(layout: StepLayout, graph: OpGraph, folded: Collection[str]) ->
     variable_of = graph.ask_once(find_variables)
     sharing = graph.ask_once(sharing_of)
     numbers = {name: number for number, name in enumerate(layout.names)}
-    layout.feeds = tuple(numbers[name] for name in graph.feeds)
-    layout.effects = ask_once(_effect, graph.infos)
     for number in layout.feeds:
         layout.effects[number] = Effect.FED
     for name in folded:
@@ -243,7 +250,6 @@ def _add_effects(layout: StepLayout, graph: OpGraph, folded: Collection[str]) ->
         elif effect in _SHARING_EFFECTS:
             merges = op.op_type in MERGES
             _add_sharing(layout, number, sharing[number], networked, of_merge=merges)
-    layout.copied_on_read = find_copied_variables(graph, variable_of)
 
 
 def _find_idle(layout: StepLayout, graph: OpGraph) -> list[bool]:

@@ -6,7 +6,7 @@ tensor in one memory: where its producer writes it, or where a copy of it arrive
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, auto
 
@@ -31,7 +31,7 @@ class Effect(IntEnum):
     JOIN_LISTS = auto()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class StepLayout:
     """One step of a graph under one placement; lists are by op, or by value from ``memory`` on.
 
@@ -92,7 +92,7 @@ class StepLayout:
     transposed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     fetched: frozenset[int] = frozenset()
     arrivals: list[int] = field(default_factory=list)
-    idle: list[bool] = field(default_factory=list)
+    idle: Sequence[bool] = ()
     lasting: tuple[int, ...] = ()
     dead: frozenset[int] = frozenset()
     dead_in: tuple[frozenset[int], ...] = ()

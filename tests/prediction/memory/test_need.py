@@ -26,8 +26,8 @@ def allocations_of(kept, events, moved=None, temporaries=()):
             found.events.append(number)
         else:
             found.events.append(~names[name])
-    found.moved = {names[old]: names[new] for old, new in (moved or {}).items()}
-    found.temporaries = {names[name] for name in temporaries}
+    found.moved.update({names[old]: names[new] for old, new in (moved or {}).items()})
+    found.temporaries.update(names[name] for name in temporaries)
     return found
 
 
@@ -123,7 +123,7 @@ def drawn_allocations(draw):
         if alive:
             found.moved[old] = alive.pop()
             found.events.append(~old)
-    found.events += [~chunk for chunk in alive]
+    found.events.extend(~chunk for chunk in alive)
     return found
 
 
