@@ -53,7 +53,7 @@ def analyse_program(
     batch_size, shapes = bindings.get("batch_size"), bindings.get("shapes")
     ragged = bindings.get("ragged")
     binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes, ragged=ragged)
-    definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
+    definitions = program.definitions
     unbound = [] if batch_size is None or binding.has_batch else _unbound_batch(program, batch_size)
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
     check_dtypes(program.graph_def.node, types)

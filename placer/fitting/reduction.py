@@ -18,16 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
 
+from placer.fitting.held_bytes import HeldBytes
 from placer.fitting.recompute_problem import RematerialisationProblem
 from placer.fitting.working_sets import find_roots
 from placer.graph.op_graph import OpGraph
 from placer.graph.passes.differentiation import is_update_type
 from placer.graph.passes.roles import find_roles
 from placer.graph.rewriting import recomputable_ops
-from placer.prediction.memory.buffers import Buffer
-from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.step.step_layout import Effect, StepLayout
 
 _SHARE = 0.99
@@ -141,7 +139,7 @@ class StepReduction:
         """
         if not any(self.is_repeatable[op] for op in self.chosen.nodes):
             return None
-        held = _Held(self)
+        held = HeldBytes(self)
         stages = self._stages(held, budget_bytes)
         number = {stage.owner: index for index, stage in enumerate(stages) if stage.owner >= 0}
         first = tuple(stage.beside for stage in stages)
@@ -175,7 +173,7 @@ class StepReduction:
             problem=problem, stages=tuple(stages), order=self.order, roots=self.roots
         )
 
-    def _stages(self, held: _Held, budget: int) -> list[Stage]:
+    def _stages(self, held: HeldBytes, budget: int) -> list[Stage]:
         """The order in stages."""
         chosen, reads_of = self.chosen, dict[int, set[int]]()
         for owner in chosen.nodes:
@@ -304,41 +302,6 @@ class _Nodes:
                 elif source in self.large and root in self.large[source]:
                     reads.add(source)
         return tuple(sorted(chain, key=self.step.place.__getitem__)), reads
-
-
-class _Held(Simulation):
-    """The bytes in the memory of the device beside the outputs of nodes: at every place of the
-    order (``beside``), and before it, when the last op is done (``between``)."""
-
-    def __init__(self, reduction: StepReduction) -> None:
-        super().__init__(reduction.layout, reduction.order)
-        self.device, count = reduction.device, len(reduction.order)
-        self.at, self.across = [0] * (count + 2), [0] * (count + 2)
-        self.run()
-        for op in reduction.chosen.nodes:
-            for root in reduction.chosen.large[op]:
-                size, first = reduction.layout.bytes[root], reduction.place[op]
-                places = [reduction.place[reader] for reader in reduction.readers[root]]
-                self._count(first, max(places, default=first), -size)
-        self.beside = [max(size, 0) for size in accumulate(self.at[:count])]
-        self.between = [max(size, 0) for size in accumulate(self.across[:count])]
-
-    def _count(self, first: int, last: int, size: int) -> None:
-        self.at[first] += size
-        self.at[last + 1] -= size
-        self.across[first + 1] += size
-        self.across[last + 1] -= size
-
-    def _record(self, buffer: Buffer, last: int) -> None:
-        if buffer.device == self.device and buffer.first <= last:
-            self._count(buffer.first, last, buffer.bytes)
-
-    def _overwrite(self, op: int, source: int, old: Buffer, value: int) -> Buffer:
-        new = super()._overwrite(op, source, old, value)
-        if new is not old and old.device == self.device:  # it is there between the two ops
-            self.across[self.now] += old.bytes
-            self.across[self.now + 1] -= old.bytes
-        return new
 
 
 def _is_copy(layout: StepLayout, value: int) -> bool:

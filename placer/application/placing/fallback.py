@@ -15,7 +15,6 @@ from cost_models.device_names import canonical, merge
 from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import gpu_dtypes, has_kernel
 from placer.errors import VerificationError, some
-from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.tensor_types import input_types
 from placer.extraction.reading.companions import touched_handles
@@ -86,11 +85,10 @@ def _bound_handles(program: FlatProgram) -> dict[str, list[str]]:
         op: [name for name in handles if nodes[name].op not in REF_VARIABLES]
         for op, handles in touched_handles(nodes.values())
     }
-    definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
     for node in nodes.values():
         data = [op_of(name) for name in data_inputs(node.input)]
         if any(nodes[name].op in REF_VARIABLES for name in data):
-            expected = input_types(node, definitions) or ()
+            expected = input_types(node, program.definitions) or ()
             found[node.name] = found.get(node.name, []) + [
                 name
                 for name, wanted in zip(data, expected, strict=False)

@@ -12,7 +12,7 @@ from placer.application.placing.class_hints import release_hints
 from placer.application.placing.control_flow_placement import BodyPlacer, input_anchors
 from placer.errors import UsageError, some
 from placer.extraction.graph_defs.added_control import add_control, added_control
-from placer.extraction.graph_defs.fingerprint import fingerprint_of
+from placer.extraction.graph_defs.fingerprint import with_fingerprint
 from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
@@ -21,6 +21,7 @@ from placer.extraction.graph_defs.protobufs import (
     copied,
     file_content,
     functions_by_name,
+    without_nodes,
 )
 from placer.extraction.graph_defs.rewritten_nodes import rewrite_nodes
 from placer.files import replaced
@@ -71,7 +72,7 @@ def without_groups(graph_def: Any, groups: Collection[str]) -> Any:
         for inner in inputs[name]:
             yield from waited(inner)
 
-    found = type(graph_def)(versions=graph_def.versions, library=graph_def.library)
+    found = without_nodes(graph_def)
     for node in graph_def.node:
         if node.name not in inputs:
             kept = found.node.add()
@@ -96,15 +97,14 @@ def without_device_groups(program: FlatProgram, placement: Mapping[str, str]) ->
     }
     if not groups or not groups.keys().isdisjoint(program.targets):
         return program
-    graph_def = without_groups(program.graph_def, groups)
     found = replace(
         program,
-        graph_def=graph_def,
+        graph_def=without_groups(program.graph_def, groups),
         contents=NO_CONTENTS,
         origins={name: o for name, o in program.origins.items() if name not in groups},
         call_path={name: p for name, p in program.call_path.items() if name not in groups},
     )
-    return replace(found, fingerprint=fingerprint_of(found))
+    return with_fingerprint(found)
 
 
 def rewritten_alike(whole: FlatProgram, program: FlatProgram) -> FlatProgram:
@@ -126,12 +126,10 @@ def rewrite_program(program: FlatProgram, rewriting: Rewriting) -> FlatProgram:
             "the plan rewrites a step whose batch is divided, which is not supported: make it "
             "without --fit or without --strategy"
         )
-    given = program.graph_def
-    graph_def = type(given)(versions=given.versions, library=given.library)
-    definitions = OpDefinitions(program.stripped_ops, given.library.function)
+    graph_def, added = without_nodes(program.graph_def), rewriting.sources
     ends = (*program.output_ops, *program.targets)
-    graph_def.node.extend(rewrite_nodes(program.graph_def.node, rewriting, ends, definitions))
-    added = rewriting.sources
+    nodes = rewrite_nodes(program.graph_def.node, rewriting, ends, program.definitions)
+    graph_def.node.extend(nodes)
     names = {node.name: added.get(node.name, node.name) for node in graph_def.node}
     return replace(
         program,
@@ -185,13 +183,10 @@ def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:
     Bodies of control flow are cloned for each device they run on.  Colocation hints that tie ops
     on different devices are left out.  Raises :class:`UsageError` if the placement leaves ops out.
     """
-    library = functions_by_name(program.graph_def)
-    bodies = BodyPlacer(library, set())
-    definitions = OpDefinitions(program.stripped_ops, library.values())
+    bodies = BodyPlacer(functions_by_name(program.graph_def), set())
     devices = full_devices(program, placement)
-    given = program.graph_def
-    placed = type(given)(versions=given.versions, library=given.library)
-    placed.node.extend(placed_nodes(program, devices, bodies, definitions))
+    placed = without_nodes(program.graph_def)
+    placed.node.extend(placed_nodes(program, devices, bodies, program.definitions))
     placed.library.function.extend(bodies.clones)
     prune_library(placed)
     release_hints(placed)

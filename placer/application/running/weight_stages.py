@@ -18,9 +18,8 @@ from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.application.placing.function_graphs import FunctionEnds
 from placer.errors import UsageError
-from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant
+from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant, without_nodes
 from placer.extraction.graph_defs.tensor_types import output_types
 from placer.graph.op_graph import Variable
 from placer.graph.op_types import READ_VARIABLE
@@ -61,7 +60,7 @@ class StageCutter:
         self.stage_bytes = stage_bytes
         self.nodes = {node.name: node for node in program.graph_def.node}
         self.sizes = {v.handle: _bytes_of(v) for v in program.variables}
-        self.definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
+        self.definitions = program.definitions
         self.fed = program.fed_ops
         self.pulled: set[str] = set()
         for name, node in self.nodes.items():
@@ -139,8 +138,7 @@ class StageCutter:
 
     def _stage(self, part: Mapping[str, None], outputs: tuple[str, ...]) -> WeightStage:
         inputs = tuple(sorted(self._read(part)))
-        given = self.program.graph_def
-        graph_def = type(given)(versions=given.versions, library=given.library)
+        graph_def = without_nodes(self.program.graph_def)
         weights: dict[str, str] = {}
         for tensor in inputs:
             graph_def.node.add(name=_placeholder(tensor), op="Placeholder").attr[

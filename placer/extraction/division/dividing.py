@@ -15,17 +15,22 @@ from typing import Any
 
 from cost_models.device_names import full_name
 from placer.errors import UsageError
+from placer.extraction.division.batched_ops import BatchedOps
 from placer.extraction.division.division import Division, copy_name, planned_division
-from placer.extraction.graph_defs.fingerprint import fingerprint_graph
+from placer.extraction.graph_defs.fingerprint import with_fingerprint
 from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS, rename_hints
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
-from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, decoded
+from placer.extraction.graph_defs.op_definitions import attribute, decoded
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.protobufs import Captures, dtype_number, fill_constant
-from placer.extraction.graph_defs.scratch_graphs import LARGE_CONSTANT_ELEMENTS, constant_elements
+from placer.extraction.graph_defs.protobufs import (
+    Captures,
+    dtype_number,
+    fill_constant,
+    without_nodes,
+)
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.graph.op_graph import Variable
-from placer.graph.op_types import ANONYMOUS, READS
+from placer.graph.op_types import ANONYMOUS
 from placer.graph.tensor_names import data_inputs, renamed, short_tensor, source_of, split_tensor
 
 _HOST = "/device:CPU:0"
@@ -49,53 +54,40 @@ def divided(program: FlatProgram, division: Division | None) -> FlatProgram:
     if division is None:
         return program
     apart = with_reads_before_loops(program) if division.is_apart else program
-    return replace(_Divider(apart, division).divide(), original=program)
+    return replace(_Divider(BatchedOps(apart, division)).divide(), original=program)
 
 
 class _Divider:
-    def __init__(self, program: FlatProgram, division: Division) -> None:
-        self.program, self.division = program, division
-        self.nodes = {node.name: node for node in program.graph_def.node}
-        self.sources = {
-            item.op: item.tensor.removesuffix(":0")
-            for item in program.inputs
-            if item.key in division.inputs
-        }
-        self.batched = self._batched()
-        self.scope, self.path = self._function()
-        library = program.graph_def.library.function
-        self.definitions = OpDefinitions(program.stripped_ops, library)
-        self.own, self.private = (
-            self._own_ops() if division.is_apart else (frozenset(), frozenset())
-        )
-        self.types = GraphTypes(program.graph_def.node, self.definitions)
-        given = program.graph_def
-        self.graph_def = type(given)(versions=given.versions, library=given.library)
-        self.shared = self._shared()
-        self.origins = {name: program.origins[name] for name in self.shared}
-        self.call_path = {name: program.call_path[name] for name in self.shared}
-        self.targets = [name for name in program.targets if name not in self.batched]
-        read = set[str]().union(*(_read(node) for node in program.graph_def.node))
-        self.last = [name for name in self.nodes if name in self.batched and name not in read]
+    """Writes the parts of a ``batch``."""
+
+    def __init__(self, batch: BatchedOps) -> None:
+        self.batch, self.program, self.division = batch, batch.program, batch.division
+        self.scope = f"{batch.path[0][1]}/" if batch.path else ""
+        self.own, self.private = batch.own_ops
+        self.types = GraphTypes(self.program.graph_def.node, self.program.definitions)
+        self.graph_def = without_nodes(self.program.graph_def)
+        self.origins = {name: self.program.origins[name] for name in batch.shared}
+        self.call_path = {name: self.program.call_path[name] for name in batch.shared}
+        self.targets = [name for name in self.program.targets if name not in batch.batched]
 
     def divide(self) -> FlatProgram:
         """The program with its parts side by side or one after the other."""
         program, count = self.program, self.division.parts
         taken = {f"{self.scope}{self.division.scope}_{number}/" for number in range(count)}
-        if any(name.startswith(tuple(taken)) for name in self.nodes):
+        if any(name.startswith(tuple(taken)) for name in self.batch.nodes):
             raise UsageError(
                 f"the program is divided already ({min(taken)}...); place it without --strategy"
             )
-        for name in self.shared:
+        for name in self.batch.shared:
             node = self.graph_def.node.add()
-            node.CopyFrom(self.nodes[name])
+            node.CopyFrom(self.batch.nodes[name])
             if name in self.own:
                 node.device = self._device(name, 0)
         self._add_bounds()
         for number in range(count):
             self._add_part(number)
         self._add_joined()
-        return replace(
+        found = replace(
             program,
             graph_def=self.graph_def,
             contents=NO_CONTENTS,
@@ -104,73 +96,14 @@ class _Divider:
             targets=tuple(self.targets),
             variables=(*program.variables, *self._variables()),
             captures={**program.captures, **self._captures()},
-            fingerprint=fingerprint_graph(self.graph_def, self.definitions),
             stored_shapes={
                 name: shapes
                 for name, shapes in program.stored_shapes.items()
-                if name in self.origins and name not in self.batched
+                if name in self.origins and name not in self.batch.batched
             },
             division=self.division,
         )
-
-    def _batched(self) -> set[str]:
-        """The ops that depend on the divided inputs, by data or control edges."""
-        found: set[str] = set()
-        grown = True
-        while grown:  # more than once only where a loop goes back
-            before = len(found)
-            for node in self.program.graph_def.node:
-                if node.name not in found and node.name not in self.sources:
-                    names = _read(node)
-                    if not names.isdisjoint(found) or not names.isdisjoint(self.sources):
-                        found.add(node.name)
-            grown = len(found) > before
-        if not found:
-            raise UsageError("nothing in the program depends on the batch: nothing to divide")
-        return found
-
-    def _function(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """The prefix of the function that the batch is given to, and its call path."""
-        paths = {self.program.call_path[name][:1] for name in self.batched}
-        if len(paths) > 1:
-            raise UsageError(
-                "the program cannot be divided: its batch goes through several functions of the "
-                "main graph; divide a function that holds all of it (--signature)"
-            )
-        path = paths.pop()
-        return (f"{path[0][1]}/" if path else ""), path
-
-    def _own_ops(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The handles of variables that a part on its own devices has copies of, and its other
-        ops: constants that batched ops read, reads of these variables, and what is computed from
-        both alone."""
-        own = self.nodes.keys() & set(self.division.variables)
-        fixed = set(own)
-        for node in self.program.graph_def.node:
-            definition = self.definitions.find(node.op)
-            if definition is None or node.name in self.batched:
-                continue
-            if definition.is_stateful and node.op not in READS:
-                continue
-            if (node.input or node.op == "Const") and all(name in fixed for name in _read(node)):
-                fixed.add(node.name)
-        fixed -= set(self.program.captured_constants)
-        wanted = set(self.batched)
-        for node in reversed(self.program.graph_def.node):
-            if node.name in wanted:
-                wanted.update(name for name in _read(node) if name in fixed)
-        found = [self.nodes[name] for name in (fixed & wanted) - own]
-        size = sum(_constant_bytes(node) for node in found if node.op == "Const")
-        if self.division.parts * size > 1 << 30:  # a protobuf holds 2 GiB
-            most = LARGE_CONSTANT_ELEMENTS
-            found = [n for n in found if n.op != "Const" or constant_elements(n) <= most]
-        return frozenset(own & wanted), frozenset(node.name for node in found)
-
-    def _shared(self) -> list[str]:
-        """The ops that stay, without constants that only the undivided ops read."""
-        shared = [name for name in self.nodes if name not in self.batched]
-        read = set(self.program.output_ops).union(*(_read(self.nodes[name]) for name in shared))
-        return [name for name in shared if name in read or name not in self.private]
+        return with_fingerprint(found)
 
     def _variables(self) -> list[Variable]:
         """The copies of variables."""
@@ -195,7 +128,7 @@ class _Divider:
         node.input.extend(inputs)
         for key, dtype in types.items():
             node.attr[key].type = dtype_number(dtype)
-        self.origins[name], self.call_path[name] = ("", name), self.path
+        self.origins[name], self.call_path[name] = ("", name), self.batch.path
         return node
 
     def _constant(self, name: str, value: Any) -> str:
@@ -213,7 +146,7 @@ class _Divider:
             self._add(f"{scope}/{name}", op, inputs, _HOST, **types)
             return f"{scope}/{name}"
 
-        tensor = next(iter(self.sources.values()))
+        tensor = next(iter(self.batch.sources.values()))
         shape = add("shape", "Shape", tensor, T=self.types.of(tensor).dtype, out_type="int32")
         zero, one = self._constant(f"{scope}/zero", [0]), self._constant(f"{scope}/one", [1])
         examples = add("examples", "StridedSlice", shape, zero, one, one, T="int32", Index="int32")
@@ -226,11 +159,11 @@ class _Divider:
         bounds.attr["num_split"].i = count + 1
 
     def _add_part(self, number: int) -> None:
-        scope = f"{self.scope}{_SCOPE}"
-        new_names = {name: self._part_name(name, number) for name in (*self.batched, *self.private)}
+        scope, batched = f"{self.scope}{_SCOPE}", self.batch.batched
+        new_names = {name: self._part_name(name, number) for name in (*batched, *self.private)}
         new_names |= {name: copy_name(name, number) for name in self.own if number}
         waiting = self._waiting(number)
-        for position, (source, tensor) in enumerate(self.sources.items()):
+        for position, (source, tensor) in enumerate(self.batch.sources.items()):
             rows = f"{self.scope}{self.division.scope}_{number}/rows_{position}"
             new_names[source] = rows
             inputs = [
@@ -242,10 +175,10 @@ class _Divider:
             ]
             dtype = self.types.of(tensor).dtype
             self._add(rows, "StridedSlice", inputs, _HOST, T=dtype, Index="int32")
-        for name, node in self.nodes.items():
-            if name in self.batched or name in self.private or (number and name in self.own):
+        for name, node in self.batch.nodes.items():
+            if name in batched or name in self.private or (number and name in self.own):
                 self._add_copy(node, number, new_names)
-        self.targets += [new_names[name] for name in self.program.targets if name in self.batched]
+        self.targets += [new_names[name] for name in self.program.targets if name in batched]
 
     def _add_copy(self, node: Any, number: int, new_names: Mapping[str, str]) -> None:
         copy = self.graph_def.node.add()
@@ -282,7 +215,7 @@ class _Divider:
         if not self.division.in_flight or before < 0:
             return []
         end = f"{self.scope}{self.division.scope}_{before}/end"
-        self._add(end, "NoOp", [f"^{self._part_name(name, before)}" for name in self.last])
+        self._add(end, "NoOp", [f"^{self._part_name(name, before)}" for name in self.batch.last])
         return [f"^{end}"]
 
     def _add_joined(self) -> None:
@@ -294,7 +227,7 @@ class _Divider:
         wanted: dict[str, set[int]] = {}
         for _, tensor in self.program.outputs:
             name, index = split_tensor(tensor)
-            if name in self.batched:
+            if name in self.batch.batched:
                 wanted.setdefault(name, set()).add(index)
         if not wanted:
             raise UsageError("no output depends on the batch: nothing to divide")
@@ -321,15 +254,3 @@ class _Divider:
 
     def _dtype(self, name: str, output: int) -> int:
         return dtype_number(self.types.of(f"{name}:{output}").dtype)
-
-
-def _read(node: Any) -> set[str]:
-    """The ops that a node reads or waits for."""
-    return {source_of(name) for name in node.input}
-
-
-def _constant_bytes(node: Any) -> int:
-    from tensorflow.python.framework import dtypes
-
-    size = dtypes.as_dtype(attribute(node.attr, "dtype").type).size
-    return int(constant_elements(node) * size)

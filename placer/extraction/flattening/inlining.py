@@ -10,30 +10,19 @@ dataset functions and symbolic gradients stay one op.  Only what the outputs and
 reach is emitted.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.flattening.implied_control import drop_implied_control
+from placer.extraction.flattening.flat_graphs import FlatGraph, Source, flat_names
 from placer.extraction.graph_defs.added_control import added_control
 from placer.extraction.graph_defs.call_scopes import CallTree, Scope
 from placer.extraction.graph_defs.conditionals import BRANCH, RESULTS
-from placer.extraction.graph_defs.flat_nodes import (
-    Contents,
-    bind_placeholders,
-    content_of,
-    needed_library,
-    referred_functions,
-    rename_classes,
-    retarget_classes,
-    strip_node,
-)
+from placer.extraction.graph_defs.flat_nodes import Contents
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
-from placer.extraction.graph_defs.protobufs import StoredShapes, TensorShapeProto
-from placer.graph.name_scopes import free_name
+from placer.extraction.graph_defs.protobufs import StoredShapes
 from placer.graph.op_types import CALLS, READS
-from placer.graph.order import order_by_sources
 from placer.graph.tensor_names import CONTROL, op_of, source_of
 
 INPUT_ANCHOR = "_placer_input"
@@ -41,9 +30,6 @@ INPUT_ANCHOR = "_placer_input"
 ``placer.application.placing.control_flow_placement``); they are looked through."""
 
 _NO_NAMES: frozenset[str] = frozenset()
-
-Source = tuple[Scope, str, int]
-"""An op, as scope and node name, and one of its outputs; output -1 is a control edge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,24 +54,10 @@ class InlinedGraph:
 
 
 class _Inliner:
-    """Follows the graph from its outputs through calls, and emits what it meets.
+    """Follows a graph from its outputs through calls."""
 
-    ``alike`` has one object for all equal contents, which are looked up often; ``unchanged`` are
-    those of which nodes of the main graph stay as they are.
-    """
-
-    def __init__(
-        self, graph_def: Any, definitions: OpDefinitions, *, lowers: bool, lowers_main: bool
-    ) -> None:
-        self.flat = type(graph_def)(versions=graph_def.versions)
-        self.contents = Contents()
-        self.stored_shapes: dict[str, Sequence[TensorShapeProto]] = {}
-        self.alike: dict[bytes, bytes] = {}
-        self.unchanged: set[bytes] = set()
-        self.referred: list[str] = []
-        self.classed: dict[tuple[Scope, str], Any] = {}
-        self.tree = CallTree(graph_def, definitions, lowers=lowers, lowers_main=lowers_main)
-        self.definitions = definitions
+    def __init__(self, tree: CallTree) -> None:
+        self.tree, self.definitions = tree, tree.definitions
         self.plain = frozenset(
             name
             for name, node in self.tree.root.nodes.items()
@@ -179,7 +151,7 @@ class _Inliner:
                 found[owner, op] = None
                 continue
             self.touch(body)
-            if body.has_anchor():
+            if body.has_anchor:
                 found[owner, op] = None
             stack.extend((body, effect) for effect in self.waited_for(body))
         return list(found)
@@ -210,7 +182,7 @@ class _Inliner:
                 found.extend((owner, op, -1) for owner, op in waited_for)
             elif not is_call:  # most inputs are those of plain ops
                 found.append((scope, name, 0) if name in plain else self.resolve(scope, name))
-        if scope.parent is not None and scope.has_anchor() and scope.begins(node):
+        if scope.parent is not None and scope.has_anchor and scope.begins(node):
             found.append((scope.parent, scope.call.name, -1))
         return found
 
@@ -232,100 +204,19 @@ class _Inliner:
         order = self.collect()
         names = flat_names(order)
         effects = dict.fromkeys([key for key in runs if self.is_effect(*key)]) | self.effects
-        self.emit(names, {names[key] for key in [*(end[:2] for end in ends), *runs, *effects]})
+        flat = FlatGraph(self.tree)
+        asked = {names[key] for key in [*(end[:2] for end in ends), *runs, *effects]}
+        flat.emit(names, self.inputs, asked)
         return InlinedGraph(
-            graph_def=self.flat,
-            contents=self.contents,
+            graph_def=flat.graph_def,
+            contents=flat.contents,
             origins={names[key]: (key[0].function, key[1]) for key in order},
             call_path={names[key]: key[0].path for key in order},
             outputs=tuple(f"{names[scope, name]}:{index}" for scope, name, index in ends),
             targets=tuple(names[key] for key in effects),
-            stored_shapes=self.stored_shapes,
+            stored_shapes=flat.stored_shapes,
             compiled_calls=tuple(self.compiled),
         )
-
-    def emit(self, names: Mapping[tuple[Scope, str], str], asked: Collection[str]) -> None:
-        """Writes the flat nodes, producers first, else in the given order; ``asked`` must run."""
-        inputs, sources, op_types, keys = {}, {}, {}, {}
-        for key, flat in names.items():
-            inputs[flat], sources[flat] = self.flat_inputs(key, names)
-            op_types[flat], keys[flat] = key[0].nodes[key[1]].op, key
-        order = order_by_sources(op_types, sources)
-        bundles = {n for n, op in op_types.items() if op == "NoOp" or op in self.tree.callable}
-        drop_implied_control(order, op_types, inputs, sources, bundles.difference(asked))
-        self.contents.inputs = inputs
-        self.flat.node.extend([keys[flat][0].nodes[keys[flat][1]] for flat in order])
-        for flat, node in zip(order, self.flat.node, strict=True):
-            self.fill(node, *keys[flat], flat, inputs[flat])
-        for (scope, _), node in self.classed.items():
-            rename_classes(scope, node, names)
-        retarget_classes([self.classed[key] for key in names if key in self.classed], self.contents)
-        self.flat.library.CopyFrom(needed_library(self.referred, self.tree.library))
-
-    def fill(self, node: Any, scope: Scope, name: str, flat: str, inputs: Sequence[str]) -> None:
-        """Makes the copy of an op, or of a call whose anchor it becomes, the flat node."""
-        node.ClearField("name")
-        node.ClearField("input")
-        content = content_of(node)
-        if scope.call is not None or content is None or content not in self.unchanged:
-            content = self.adapt(node, content, scope, name, flat)
-        self.contents[flat] = self.alike[content] if content is not None else None
-        node.name = flat
-        node.input.extend(inputs)
-
-    def adapt(
-        self, node: Any, whole: bytes | None, scope: Scope, name: str, flat: str
-    ) -> bytes | None:
-        """Takes out of a copy what flat nodes go without, and notes what it refers to; its content
-        then, which was ``whole`` before."""
-        source = scope.nodes[name]
-        attributes = source.attr
-        if "_output_shapes" in attributes:
-            self.stored_shapes[flat] = attributes["_output_shapes"].list.shape
-        strip_node(node, is_anchor=source.op in self.tree.callable)
-        if scope.call is not None:
-            if scope.device and not node.device:
-                node.device = scope.device
-            bind_placeholders(scope, node)
-        if "_class" in attributes and "_class" in node.attr:  # an anchor has none
-            self.classed[scope, name] = node
-        content = content_of(node)
-        if content is None or content not in self.alike:
-            self.referred += referred_functions(node, self.tree.library)
-        if content is not None:
-            self.alike.setdefault(content, content)
-            if content == whole and "_class" not in attributes:
-                self.unchanged.add(content)
-        return content
-
-    def flat_inputs(
-        self, key: tuple[Scope, str], names: Mapping[tuple[Scope, str], str]
-    ) -> tuple[list[str], list[str]]:
-        """The inputs of a flat node, and the nodes that these name."""
-        producers: list[str] = []
-        data: list[str] = []
-        control: dict[str, str] = {}
-        for owner, producer, index in self.inputs[key]:
-            flat = names[owner, producer]
-            if index >= 0:
-                producers.append(flat)
-                data.append(f"{flat}:{index}" if index else flat)
-            elif flat != names[key]:
-                control[flat] = f"^{flat}"
-        if not control:
-            return data, producers
-        return [*data, *control.values()], [*producers, *control]
-
-
-def flat_names(order: Sequence[tuple[Scope, str]]) -> dict[tuple[Scope, str], str]:
-    """A unique flat name for every op: its call path, with a suffix where that is taken."""
-    names: dict[tuple[Scope, str], str] = {}
-    taken: set[str] = set()
-    for scope, name in order:
-        flat = free_name(scope.prefix + name, taken, "_inlined_")
-        taken.add(flat)
-        names[scope, name] = flat
-    return names
 
 
 def inline_calls(
@@ -344,5 +235,5 @@ def inline_calls(
     Raises :class:`ModelError` for a call of a missing or recursive function and for an input that
     is not in the graph.
     """
-    inliner = _Inliner(graph_def, definitions, lowers=lowers, lowers_main=lowers_main)
-    return inliner.run(outputs, targets)
+    tree = CallTree(graph_def, definitions, lowers=lowers, lowers_main=lowers_main)
+    return _Inliner(tree).run(outputs, targets)

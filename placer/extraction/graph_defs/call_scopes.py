@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from placer.errors import ModelError
@@ -45,6 +48,7 @@ def name_nodes(nodes: Iterable[Any], function: str = "") -> dict[str, NodeDef]:
     return found
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Scope:
     """One instance of a function body, or the main graph.
 
@@ -53,66 +57,69 @@ class Scope:
     branch of the outermost conditional around it, if there is one.
     """
 
-    def __init__(self, nodes: Iterable[Any], function: str = "") -> None:
-        self.nodes = name_nodes(nodes, function)
-        self.positions = {name: index for index, name in enumerate(self.nodes)}
-        self.function = function
-        self.parent: Scope | None = None
-        self.call: Any = None
-        self.definition: Any = None
-        self.prefix = ""
-        self.path: tuple[tuple[str, str], ...] = ()
-        self.order: tuple[int, ...] = ()
-        self.device = ""
-        self.call_inputs: list[str] = []
-        self.arguments: dict[str, int] = {}
-        self.returns: list[str] = []
-        self.anchored: bool | None = None
-        self.conditional: tuple[Scope, str] | None = None
+    nodes: Mapping[str, NodeDef]
+    function: str = ""
+    parent: Scope | None = None
+    call: Any = None
+    definition: Any = None
+    prefix: str = ""
+    path: tuple[tuple[str, str], ...] = ()
+    order: tuple[int, ...] = ()
+    device: str = ""
+    call_inputs: Sequence[str] = ()
+    arguments: Mapping[str, int] = field(default_factory=dict)
+    returns: Sequence[str] = ()
+    conditional: tuple[Scope, str] | None = None
 
-    def descend(self, parent: Scope, call: Any, definition: Any) -> None:
-        """Makes this the scope of the body of ``definition``, called by ``call`` in ``parent``."""
-        self.parent, self.call, self.definition = parent, call, definition
-        self.prefix = f"{parent.prefix}{call.name}/"
-        self.path = parent.path  # where the call of a branch is no op of the file
-        if BRANCH not in call.attr:
-            self.path = (*parent.path, (parent.function, call.name))
-        self.order = (*parent.order, parent.positions[call.name])
-        self.device = call.device or parent.device
-        self.conditional = parent.conditional
-        if self.conditional is None and BRANCH in call.attr:
-            self.conditional = parent, decoded(call.attr[BRANCH].s)
-        self.call_inputs = data_inputs(call.input)
-        position = 0
-        for argument in definition.signature.input_arg:
-            self.arguments[argument.name] = position
-            position += argument_length(argument, call.attr)
-        for argument in definition.signature.output_arg:
-            self.returns.extend(_returned(argument, definition, call))
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """The place of every node in the file."""
+        return {name: index for index, name in enumerate(self.nodes)}
+
+    def descend(self, call: Any, definition: Any, nodes: Iterable[Any]) -> Scope:
+        """The scope of the body of ``definition``, with these ``nodes``, that ``call`` calls."""
+        name, signature = definition.signature.name, definition.signature
+        is_branch = BRANCH in call.attr  # which is no op of the file
+        conditional = self.conditional
+        if conditional is None and is_branch:
+            conditional = self, decoded(call.attr[BRANCH].s)
+        lengths = [argument_length(argument, call.attr) for argument in signature.input_arg]
+        positions = accumulate(lengths, initial=0)
+        given = [argument.name for argument in signature.input_arg]
+        return Scope(
+            nodes=name_nodes(nodes, name),
+            function=name,
+            parent=self,
+            call=call,
+            definition=definition,
+            prefix=f"{self.prefix}{call.name}/",
+            path=self.path if is_branch else (*self.path, (self.function, call.name)),
+            order=(*self.order, self.positions[call.name]),
+            device=call.device or self.device,
+            call_inputs=data_inputs(call.input),
+            arguments=dict(zip(given, positions, strict=False)),
+            returns=[t for a in signature.output_arg for t in _returned(a, definition, call)],
+            conditional=conditional,
+        )
 
     def begins(self, node: Any) -> bool:
         """Whether nothing inside this body comes before ``node``."""
         return all(source_of(name) in self.arguments for name in node.input)
 
+    @cached_property
     def has_anchor(self) -> bool:
         """Whether the call waits for something, so that its body must wait for it too."""
-        if self.anchored is None:
-            assert self.parent is not None
-            self.anchored = any(map(is_control, self.call.input)) or (
-                self.parent.parent is not None
-                and self.parent.begins(self.call)
-                and self.parent.has_anchor()
-            )
-        return self.anchored
+        above = self.parent
+        assert above is not None
+        return any(map(is_control, self.call.input)) or (
+            above.parent is not None and above.begins(self.call) and above.has_anchor
+        )
 
     def calls(self, function: str) -> bool:
         """Whether this scope is inside the body of ``function``."""
-        scope: Scope | None = self
-        while scope is not None and scope.parent is not None:
-            if scope.function == function:
-                return True
-            scope = scope.parent
-        return False
+        if self.parent is None:
+            return False
+        return self.function == function or self.parent.calls(function)
 
 
 def _returned(argument: Any, definition: Any, call: Any) -> list[str]:
@@ -137,12 +144,13 @@ class CallTree:
         lowers: bool = True,
         lowers_main: bool = False,
     ) -> None:
+        self.graph_def = graph_def
         self.library = functions_by_name(graph_def)
         self.callable = CALLS | self.library.keys()
         self.definitions = definitions
         self.lowers = lowers
         main = graph_def.node
-        self.root = Scope(lower_conditionals(main) if lowers_main else main)
+        self.root = Scope(nodes=name_nodes(lower_conditionals(main) if lowers_main else main))
         self.scopes: dict[tuple[Scope, str], Scope] = {}
         self.calls = 0
         self.ops = 0
@@ -168,10 +176,9 @@ class CallTree:
             raise ModelError(f"calls nest deeper than {MOST_NESTED_CALLS} at {name!r}")
         self._count(name)
         nodes = self.library[name].node_def
-        body = Scope(lower_conditionals(nodes) if self.lowers else nodes, name)
-        body.descend(scope, node, self.library[name])
-        self.scopes[key] = body
-        return body
+        nodes = lower_conditionals(nodes) if self.lowers else nodes
+        self.scopes[key] = scope.descend(node, self.library[name], nodes)
+        return self.scopes[key]
 
     def _count(self, function: str) -> None:
         """Notes one more call, and refuses the one too many: calls can multiply at every level."""

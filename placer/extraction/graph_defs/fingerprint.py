@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -39,8 +40,12 @@ def fingerprint_graph(
 
 def fingerprint_of(program: FlatProgram) -> str:
     """The hash of the program's graph."""
-    definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
-    return fingerprint_graph(program.graph_def, definitions, program.contents)
+    return fingerprint_graph(program.graph_def, program.definitions, program.contents)
+
+
+def with_fingerprint(program: FlatProgram) -> FlatProgram:
+    """``program`` with the hash of its graph."""
+    return replace(program, fingerprint=fingerprint_of(program))
 
 
 class _Hasher:

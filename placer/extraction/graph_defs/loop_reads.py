@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from placer.extraction.graph_defs.fingerprint import fingerprint_graph
+from placer.extraction.graph_defs.fingerprint import with_fingerprint
 from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS
-from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import (
     FunctionDef,
     NodeDef,
     dtype_number,
     functions_by_name,
+    without_nodes,
 )
 from placer.graph.op_types import LOOPS, READ_VARIABLE
 from placer.graph.tensor_names import is_control, source_of
@@ -52,8 +52,7 @@ def with_reads_before_loops(
         for node in program.graph_def.node
         for number in found.get(node.name, {})
     }
-    given = program.graph_def
-    graph_def = type(given)(versions=given.versions, library=given.library)
+    graph_def = without_nodes(program.graph_def)
     origins, call_path = dict(program.origins), dict(program.call_path)
     bodies = _Bodies(library, graph_def.library)
     for node in program.graph_def.node:
@@ -72,16 +71,15 @@ def with_reads_before_loops(
         copy.input[:] = [handles.get(name, name) for name in copy.input]
         if values:
             bodies.replace(copy, values)
-    definitions = OpDefinitions(program.stripped_ops, graph_def.library.function)
-    return replace(
+    rewritten = replace(
         program,
         graph_def=graph_def,
         contents=NO_CONTENTS,
         origins=origins,
         call_path=call_path,
-        fingerprint=fingerprint_graph(graph_def, definitions),
         stored_shapes={n: s for n, s in program.stored_shapes.items() if n not in found},
     )
+    return with_fingerprint(rewritten)
 
 
 def _values(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.flat_nodes import Contents
+from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.protobufs import Captures, StoredShapes
 from placer.graph.op_graph import Variable
 from placer.graph.program_source import Warning_
@@ -84,6 +85,11 @@ class Program:
     warnings: tuple[Warning_, ...] = ()
     find_stored: Callable[[FlatProgram], StoredVariables] | None = None
     find_unwritten: Callable[[], set[str]] | None = None
+
+    @property
+    def definitions(self) -> OpDefinitions:
+        """The definitions of its op types and functions."""
+        return OpDefinitions(self.stripped_ops, self.graph_def.library.function)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,6 +41,11 @@ def copied(message: Message) -> Message:
     return found
 
 
+def without_nodes(graph_def: Any) -> Any:
+    """A GraphDef with the versions and the library of another, and no nodes yet."""
+    return type(graph_def)(versions=graph_def.versions, library=graph_def.library)
+
+
 def all_nodes(graph_def: Any) -> Iterator[NodeDef]:
     """The nodes of a GraphDef, then those of its functions."""
     return chain(graph_def.node, *(function.node_def for function in graph_def.library.function))

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from placer.extraction.division.division import Division
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
 from placer.extraction.flattening.inlining import InlinedGraph, inline_calls
-from placer.extraction.graph_defs.fingerprint import fingerprint_of
+from placer.extraction.graph_defs.fingerprint import with_fingerprint
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.node_checks import check_nodes
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
@@ -127,15 +126,13 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
         functions_in_file=len(library),
     )
     found = with_reads_before_loops(found, lambda loop: DEVICES_ATTRIBUTE in loop.attr)
-    if found.fingerprint or not fingerprinted:
-        return found
-    return replace(found, fingerprint=fingerprint_of(found))
+    return with_fingerprint(found) if fingerprinted and not found.fingerprint else found
 
 
 def _inlined(raw: RawProgram) -> tuple[InlinedGraph, dict[str, str]]:
     """The graph with its calls inlined, every op as its definition says, and the types of the ops
     that give outputs."""
-    definitions = OpDefinitions(raw.stripped_ops, raw.graph_def.library.function)
+    definitions = raw.definitions
     inlined = inline_calls(
         cut_at_inputs(raw.graph_def, raw.inputs, definitions),
         outputs=[tensor for _, tensor in raw.outputs] + [item.tensor for item in raw.inputs],

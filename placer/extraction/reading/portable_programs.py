@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from placer.extraction.graph_defs.flat_nodes import NO_CONTENTS
-from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
+from placer.extraction.graph_defs.op_definitions import attribute
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import all_nodes
 from placer.extraction.graph_defs.scratch_graphs import LARGE_CONSTANT_ELEMENTS, constant_elements
@@ -19,7 +19,7 @@ def pack_program(program: FlatProgram, captures: Mapping[str, TensorState]) -> b
 
     Live values and the content of large constants stay behind: they are no part of an extraction.
     """
-    definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
+    definitions = program.definitions
     op_types = {node.op for node in all_nodes(program.graph_def)}
     found = (definitions.find(op_type) for op_type in sorted(op_types))
     packed = replace(

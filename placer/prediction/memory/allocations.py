@@ -296,13 +296,7 @@ class Requests(Changes):
         self.found[buffer.device].temporaries.add(self.chunks[buffer])
         return buffer
 
-    def _overwrite(
-        self,
-        op: int,
-        source: int,  # noqa: ARG002 (it holds what it held)
-        old: Buffer,
-        value: int,
-    ) -> Buffer:
+    def _overwrite(self, op: int, source: int, old: Buffer, value: int) -> Buffer:  # noqa: ARG002
         """The chunk stays where it is, under another name."""
         if old.bytes == self.layout.bytes[value]:
             super()._record(old, self.now - 1)

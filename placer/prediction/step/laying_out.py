@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate, chain, compress
@@ -21,7 +21,7 @@ from placer.prediction.step.branches import find_dead
 from placer.prediction.step.control_flow import loop_invariants
 from placer.prediction.step.image_orders import ImageOrder, find_image_order
 from placer.prediction.step.routes import Place, Routes, is_cpu
-from placer.prediction.step.step_layout import Effect, StepLayout
+from placer.prediction.step.step_layout import Effect, StepLayout, Tuned
 from placer.prediction.step.tensor_lists import CUT, cut_items
 
 RESIDENT_OUTPUTS = REF_VARIABLES | {"Const", "HostConst", "_HostConst"}
@@ -88,13 +88,7 @@ def lay_out_step(
             if gpu and cost.gpu_temporary_chunks and replaces_output(info, cost)
         ),
         workspace_bytes=_some(cost.workspace_bytes if gpu else 0 for cost, gpu in ran),
-        tuned={
-            number: ((device, id(op.info)), cost.tuned_bytes)
-            for number, (op, cost, device, gpu) in enumerate(
-                zip(graph.ops.values(), found, devices, on_gpu, strict=True)
-            )
-            if gpu and cost.tuned_bytes
-        },
+        tuned=_find_tuned(graph, ran, devices),
         memory=[memory_of[place] for place in routes.home.values()],
         bytes=[
             held or size or 0
@@ -118,6 +112,19 @@ def lay_out_step(
         dead_in=dead_in,
         dead=next(iter(dead_in), frozenset()),
     )
+
+
+def _find_tuned(
+    graph: OpGraph, ran: Sequence[tuple[OpCost, bool]], devices: Sequence[str]
+) -> dict[int, tuple[Tuned, int]]:
+    """The ops on GPUs for which algorithms are tried; ``ran`` has the cost of each op, and whether
+    it is on one."""
+    rows = zip(graph.infos, ran, devices, strict=True)
+    return {
+        number: ((device, id(info)), cost.tuned_bytes)
+        for number, (info, (cost, gpu), device) in enumerate(rows)
+        if gpu and cost.tuned_bytes
+    }
 
 
 def _some(values: Iterable[T]) -> dict[int, T]:
