@@ -59,22 +59,17 @@ def lay_out_step(
     folded: Collection[str] = (),
 ) -> StepLayout:
     """The layout of the step; ``memory_of`` names the device whose memory a place is in.  Ops that
-    are ``folded`` have run before it.
-
-    The back edge of a v1 loop is read by nobody: one iteration is simulated.
-    """
+    are ``folded`` have run before it.  Of a v1 loop one iteration is simulated."""
     found = [costs[name] for name in graph.ops]
     outputs = graph.output_names.values()
     ends = [*accumulate(map(len, outputs), initial=0)]
     devices = [routes.device_of[name] for name in graph.ops]
     on_gpu = [not is_cpu(device) for device in devices]
     ran = [*zip(found, on_gpu, strict=True)]
-    numbers = {name: number for number, name in enumerate(graph.ops)}
     layout = StepLayout(
         names=tuple(graph.ops),
         devices=devices,
         effects=ask_once(_effect, graph.infos),
-        feeds=tuple(numbers[name] for name in graph.feeds),
         fetched=frozenset(graph.tensor_numbers[tensor] for tensor in graph.fetches),
         copied_on_read=find_copied_variables(graph, graph.ask_once(find_variables)),
         outputs=[*map(range, ends, ends[1:])],
@@ -233,6 +228,7 @@ def _add_effects(layout: StepLayout, graph: OpGraph, folded: Collection[str]) ->
     variable_of = graph.ask_once(find_variables)
     sharing = graph.ask_once(sharing_of)
     numbers = {name: number for number, name in enumerate(layout.names)}
+    layout.feeds.extend(numbers[name] for name in graph.feeds)
     for number in layout.feeds:
         layout.effects[number] = Effect.FED
     for name in folded:

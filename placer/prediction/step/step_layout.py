@@ -80,7 +80,7 @@ class StepLayout:
     variables: dict[int, tuple[str, ...]] = field(default_factory=dict)
     items: dict[int, int] = field(default_factory=dict)
     item_counts: dict[int, int] = field(default_factory=dict)
-    feeds: tuple[int, ...] = ()
+    feeds: list[int] = field(default_factory=list)
     copied_on_read: frozenset[str] = frozenset()
     memory: list[str] = field(default_factory=list)
     bytes: list[int] = field(default_factory=list)
