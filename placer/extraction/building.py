@@ -18,6 +18,7 @@ from placer.extraction.shapes.shape_inference import BodyShapes, GraphShapes
 from placer.graph.name_scopes import name_in_pieces, piece_of
 from placer.graph.op_graph import Bodies, ColocationGroup, Op, OpGraph
 from placer.graph.tensor_names import CONTROL, split_tensor
+from placer.graph.walks import grouped
 
 BodyName = tuple[str, tuple[TensorState, ...]]
 _NO_BODIES: Bodies = {}
@@ -189,11 +190,8 @@ def _by_spelling(outputs: Mapping[str, Sequence[object]]) -> dict[str, str]:
 def _twins(ops: Mapping[str, Op]) -> Iterator[ColocationGroup]:
     """The copies of each op in the pieces of a batch: they share a device, unless they ask for
     different ones."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for op in ops.values():
-        if piece_of(op.name) is not None:
-            key = name_in_pieces(op.name), op.op_type, op.device
-            found.setdefault(key, []).append(op.name)
+    copies = (op for op in ops.values() if piece_of(op.name) is not None)
+    found = grouped(((name_in_pieces(op.name), op.op_type, op.device), op.name) for op in copies)
     for alike in found.values():
         if len(alike) > 1:
             yield ColocationGroup(ops=tuple(alike), reasons=("pieces",))

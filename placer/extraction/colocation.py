@@ -22,6 +22,7 @@ from placer.graph.op_graph import ColocationGroup
 from placer.graph.op_types import ENTERS, EXITS, SWITCHES, TABLES, VARIABLES
 from placer.graph.tensor_names import data_inputs, op_of
 from placer.graph.union_find import UnionFind
+from placer.graph.walks import grouped
 
 STRING_HANDLE_PREFIXES = ("TensorArray", "Stack", "Queue", "LookupTable", "Barrier", "Reader")
 """Op types that take an old string handle as their first input."""
@@ -59,10 +60,7 @@ def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[Colocatio
     reasons: dict[str, set[str]] = {}
     for first, _, reason in joins:
         reasons.setdefault(sets.root(first), set()).add(reason)
-    members: dict[str, list[str]] = {}
-    for name in nodes:
-        if name in sets.parent:
-            members.setdefault(sets.root(name), []).append(name)
+    members = grouped((sets.root(name), name) for name in nodes if name in sets.parent)
     return tuple(
         ColocationGroup(ops=tuple(ops), reasons=tuple(sorted(reasons[root])))
         for root, ops in members.items()

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from cost_models.op_cost import OpCost
 from placer.graph.name_scopes import scope_of
+from placer.graph.walks import grouped
 from placer.plan.report import Hotspot
 
 HOTSPOT_COUNT = 10
@@ -54,9 +55,7 @@ def telling_scopes(busy: Mapping[str, float]) -> dict[str, list[str]]:
     opened = [("", 0, list(busy))]
     while opened:
         scope, depth, ops = opened.pop()
-        inner: dict[str, list[str]] = {}
-        for op in ops:
-            inner.setdefault(scope_of(op, depth + 1), []).append(op)
+        inner = grouped((scope_of(op, depth + 1), op) for op in ops)
         seconds = {name: sum([busy[op] for op in members]) for name, members in inner.items()}
         largest = max((seconds[name] for name in inner if name != scope), default=0.0)
         if depth and largest < sum(seconds.values()) / 100:

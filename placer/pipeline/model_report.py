@@ -17,6 +17,7 @@ from placer.graph.op_graph import Op, OpGraph, Variable
 from placer.graph.op_types import READ_VARIABLE
 from placer.graph.passes.roles import find_roles
 from placer.graph.tensor_names import split_tensor
+from placer.graph.walks import grouped
 from placer.pipeline.costing import has_red_zones
 from placer.pipeline.formulation import constraints_of
 from placer.pipeline.hotspots import (
@@ -235,9 +236,7 @@ def _compute_facts(workload: Workload, metrics: Metrics) -> ComputeFacts:
     # the device that everything is reported on
     cluster = workload.cluster
     reference = next((d for d in cluster.devices if d.type != "CPU"), cluster.host)
-    op_types: dict[str, list[str]] = {}
-    for op in graph.ops.values():
-        op_types.setdefault(op.op_type, []).append(op.name)
+    op_types = grouped((op.op_type, op.name) for op in graph.ops.values())
     start, finish = metrics.schedule.start_seconds, metrics.schedule.finish_seconds
     seconds = {op: finish[op] - start[op] for op in graph.ops}
     found = [costs[op] for op in graph.ops]

@@ -17,6 +17,7 @@ from placer.extraction.extraction import Extraction
 from placer.graph.op_graph import OpGraph
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import split_tensor
+from placer.graph.walks import grouped
 from placer.pipeline.costing import ASSUMED_TRIPS
 from placer.pipeline.fitting import FittedPlacement, fit_warnings
 from placer.pipeline.followed_hints import hints_apart
@@ -278,9 +279,7 @@ def summed_bytes(tensors: Iterable[str], graph: OpGraph) -> int | None:
 
 def count_left_over(extraction: Extraction) -> tuple[LeftOverSinks, ...]:
     """The left-over sinks of a program by reason."""
-    by_reason: dict[str, list[str]] = {}
-    for tensor, reason in extraction.left_over.items():
-        by_reason.setdefault(reason, []).append(tensor)
+    by_reason = grouped((reason, tensor) for tensor, reason in extraction.left_over.items())
     return tuple(
         LeftOverSinks(
             reason=reason,

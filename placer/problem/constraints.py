@@ -18,6 +18,7 @@ from cost_models.op_info import OpInfo, ask_once
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 from placer.graph.program_source import Warning_
+from placer.graph.walks import grouped
 from placer.problem.grouping import Restriction, asked_groups, merged_groups
 from placer.problem.pins import Pin, dtypes_of, pinned_devices
 
@@ -192,10 +193,7 @@ def _tied_by_control_flow(graph: OpGraph) -> Iterator[Warning_]:
 
 def _handles_of_bodies(graph: OpGraph) -> dict[str, list[str]]:
     """The resource handles that each op with bodies reads."""
-    found: dict[str, list[str]] = {}
-    for name, tensor in graph.handle_reads:
-        if graph.ops[name].bodies:
-            found.setdefault(name, []).append(tensor)
+    found = grouped((name, tensor) for name, tensor in graph.handle_reads if graph.ops[name].bodies)
     return found
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, rounded, three_digits
 from cost_models.byte_sizes import format_seconds as format_seconds
+from placer.graph.walks import grouped
 from placer.plan.rows import PlannedDevice
 from placer.problem.limits import Limited, limit_words
 
@@ -130,8 +131,5 @@ def reserve_lines(limits: Iterable[tuple[str, int, int]]) -> list[str]:
     >>> reserve_lines([("GPU:0", 4096, 3072), ("GPU:1", 4096, 3072), ("CPU:0", 4096, 4096)])
     ['Limit of GPU:0, GPU:1: 4.00 KiB less the reserve of 1.00 KiB.']
     """
-    names: dict[tuple[int, int], list[str]] = {}
-    for name, limit, usable in limits:
-        if usable < limit:
-            names.setdefault((limit, usable), []).append(name)
+    names = grouped(((limit, usable), name) for name, limit, usable in limits if usable < limit)
     return [f"Limit of {', '.join(found)}: {limit_words(*pair)}." for pair, found in names.items()]

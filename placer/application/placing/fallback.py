@@ -20,6 +20,7 @@ from placer.extraction.graph_defs.tensor_types import input_types
 from placer.extraction.reading.companions import touched_handles
 from placer.graph.op_types import REF_VARIABLES
 from placer.graph.tensor_names import data_inputs, op_of
+from placer.graph.walks import grouped
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanWarning
 
@@ -117,10 +118,7 @@ def refuse_moves(moves: Iterable[Move], when: str) -> None:
 
 def record_moves(plan: Plan, moves: Iterable[Move]) -> Plan:
     """``plan`` with a warning ``fallback`` for every reason and pair of devices."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    for move in moves:
-        key = move.requested, move.actual, move.code.partition(":")[0]
-        groups.setdefault(key, []).append(move.op)
+    groups = grouped(((m.requested, m.actual, m.code.partition(":")[0]), m.op) for m in moves)
     added = [
         PlanWarning(
             code="fallback",

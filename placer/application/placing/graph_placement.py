@@ -29,6 +29,7 @@ from placer.graph.op_types import CONTROL_FLOW
 from placer.graph.passes.differentiation import is_update_type
 from placer.graph.rewriting import Rewriting
 from placer.graph.tensor_names import data_inputs, op_of
+from placer.graph.walks import grouped
 
 
 def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str, str]:
@@ -147,9 +148,7 @@ def with_control_edges(program: FlatProgram, edges: Iterable[Sequence[str]]) -> 
 
     Raises :class:`UsageError` for an op that it lacks.
     """
-    added: dict[str, list[str]] = {}
-    for before, after in edges:
-        added.setdefault(after, []).append(before)
+    added = grouped((after, before) for before, after in edges)
     if not added:
         return program
     graph_def = copied(program.graph_def)

@@ -58,6 +58,7 @@ from placer.files import check_outside, replaced
 from placer.graph.op_types import CALLS, CONTROL_FLOW
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import op_of, source_of, split_tensor
+from placer.graph.walks import grouped
 
 META_SUFFIX = ".meta"
 """Suffix of a MetaGraphDef file."""
@@ -221,9 +222,10 @@ def _place_meta_graph(
     library = functions_by_name(meta_graph.graph_def)
     definitions = OpDefinitions(program.stripped_ops, library.values())
     bodies = BodyPlacer(functions_by_name(program.graph_def), set(library))
-    calls: dict[str, list[Any]] = {}
-    for node in placed_nodes(program, devices, bodies, definitions):
-        calls.setdefault(_outermost_call(node, program), []).append(node)
+    calls = grouped(
+        (_outermost_call(node, program), node)
+        for node in placed_nodes(program, devices, bodies, definitions)
+    )
     _place_bodies(library, program, devices)
     for call, nodes in calls.items():
         if call and program.signature:

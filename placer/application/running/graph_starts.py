@@ -20,6 +20,7 @@ from placer.graph.op_types import (
     TABLE_INITIALISERS,
 )
 from placer.graph.tensor_names import op_of, source_of
+from placer.graph.walks import reached
 
 _ENQUEUES = frozenset({"QueueEnqueue", "QueueEnqueueMany", "QueueEnqueueV2", "QueueEnqueueManyV2"})
 _DEQUEUES = frozenset(
@@ -55,27 +56,18 @@ def find_start(nodes: Iterable[Any], used: Iterable[str]) -> GraphStart:
             # MakeIterator has its iterator last, the others what they fill first
             end = -1 if node.op == "MakeIterator" else 0
             fillers.setdefault(_owner(node.input[end], by_name), []).append(name)
-    reached: set[str] = set()
-    found: dict[str, None] = {}
-    pending = [name for name in used if name in by_name]
-    while pending:
-        name = pending.pop()
-        if name in reached:
-            continue
-        reached.add(name)
-        pending += [source for source in map(source_of, by_name[name].input) if source in by_name]
-        for filler in fillers.get(name, ()):
-            if filler not in found and _runs_alone(filler, by_name):
-                found[filler] = None
-                pending.append(filler)
+    alone = {name for names in fillers.values() for name in names if _runs_alone(name, by_name)}
+
+    def needed(name: str) -> Iterator[str]:
+        yield from (source for source in map(source_of, by_name[name].input) if source in by_name)
+        yield from (filler for filler in fillers.get(name, ()) if filler in alone)
+
+    every = reached((name for name in used if name in by_name), needed)
+    found = [name for name in every if name in alone]
     return GraphStart(
         initialisers=tuple(n for n in by_name if n in found and by_name[n].op in _INITIALISERS),
         enqueues=tuple(name for name in found if by_name[name].op not in _INITIALISERS),
-        waits=tuple(
-            f"{name} ({by_name[name].op})"
-            for name in sorted(reached)
-            if by_name[name].op in _DEQUEUES
-        ),
+        waits=tuple(f"{n} ({by_name[n].op})" for n in sorted(every) if by_name[n].op in _DEQUEUES),
     )
 
 

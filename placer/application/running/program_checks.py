@@ -2,6 +2,7 @@
 signature that is called."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from placer.extraction.graph_defs.protobufs import file_content, functions_by_na
 from placer.extraction.reading.saved_functions import concrete_names, find_function
 from placer.extraction.reading.signatures import choose_meta_graph
 from placer.graph.tensor_names import full_tensor, op_of
+from placer.graph.walks import reached
 
 _INIT = "__saved_model_init_op"
 _SIGNATURES = "signatures"
@@ -113,15 +115,14 @@ def _called_by_loaders(objects: Any) -> Iterator[int]:
 def _functions_under(objects: Any, numbers: Iterable[int]) -> Iterator[str]:
     """The functions that the objects ``numbers`` are, or lead to: an object with a ``__call__`` may
     stand where a function is called."""
-    pending = list(dict.fromkeys(numbers))
-    seen = set(pending)
-    while pending:
-        number = pending.pop()
+    for number in reached(numbers, partial(_children, objects, but=_SIGNATURES)):
         yield from concrete_names(objects, number)
-        for child in objects[number].children if number < len(objects) else ():
-            if child.local_name != _SIGNATURES and child.node_id not in seen:
-                seen.add(child.node_id)
-                pending.append(child.node_id)
+
+
+def _children(objects: Any, number: int, *, but: str) -> list[int]:
+    """The numbers of an object's children, those of one name aside."""
+    children = objects[number].children if number < len(objects) else ()
+    return [child.node_id for child in children if child.local_name != but]
 
 
 def _called(meta_graph: Any, signature: str) -> Iterator[str]:
@@ -130,16 +131,11 @@ def _called(meta_graph: Any, signature: str) -> Iterator[str]:
     found = find_function(meta_graph, signature)
     if found is not None:
         yield found.name
-    pending = [c.node_id for node in objects for c in node.children if c.local_name == _SIGNATURES]
-    seen = set(pending)
-    while pending:
-        number = pending.pop()
+    maps = [c.node_id for node in objects for c in node.children if c.local_name == _SIGNATURES]
+    for number in reached(maps, partial(_children, objects, but=signature)):
         for child in objects[number].children if number < len(objects) else ():
             if child.local_name == signature:
                 yield from _functions_under(objects, [child.node_id])
-            elif child.node_id not in seen:
-                seen.add(child.node_id)
-                pending.append(child.node_id)
 
 
 def _arguments(meta_graph: Any, function: Any, given: Names | None) -> Sequence[Names | None]:

@@ -41,7 +41,8 @@ from placer.extraction.graph_defs.op_definitions import called_functions, decode
 from placer.extraction.graph_defs.protobufs import dtype_number, functions_by_name
 from placer.extraction.graph_defs.pure_ops import PURE_OPS
 from placer.graph.op_types import BRANCHES, CALLS
-from placer.graph.tensor_names import data_inputs, full_tensor, op_of, source_of
+from placer.graph.tensor_names import data_inputs, full_tensor, is_control, op_of, source_of
+from placer.graph.walks import grouped, reached
 
 Names = frozenset[str]
 """Names of files; those that the caller gives are not among them."""
@@ -152,15 +153,15 @@ class _Reach:
             self._reach_function(start.name)
 
     def _reach_main(self, ends: Iterable[str]) -> None:
-        nodes, pending = self.bodies[""].nodes, list(ends)
-        while pending:
-            name = pending.pop()
-            if ("", name) in self.reached or name not in nodes:
-                continue
+        nodes = self.bodies[""].nodes
+
+        def sources(name: str) -> list[str]:
+            read = nodes[name].input
+            kept = (t for t in read if is_control(t) or full_tensor(t) not in self.start.fed)
+            return [source for source in map(source_of, kept) if source in nodes]
+
+        for name in reached((end for end in ends if end in nodes), sources):
             self.reached.add(("", name))
-            for reference in nodes[name].input:
-                if reference.startswith("^") or full_tensor(reference) not in self.start.fed:
-                    pending.append(source_of(reference))
             for function in self._calls("", nodes[name]):
                 self._reach_function(function)
 
@@ -318,10 +319,11 @@ def _targets(value: Any) -> bool:
 
 def _alike(library: Mapping[str, Any]) -> dict[str, list[str]]:
     """Functions that TensorFlow may run in the place of each other, by name."""
-    groups: dict[bytes, list[str]] = {}
-    for name, function in library.items():
-        if IMPLEMENTS in function.attr:
-            groups.setdefault(function.attr[IMPLEMENTS].s, []).append(name)
+    groups = grouped(
+        (function.attr[IMPLEMENTS].s, name)
+        for name, function in library.items()
+        if IMPLEMENTS in function.attr
+    )
     return {name: group for group in groups.values() for name in group}
 
 

@@ -24,6 +24,7 @@ from placer.extraction.divisibility.batch_totals import apply_total_rule
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import BRANCHES, LOOPS
 from placer.graph.tensor_names import op_of
+from placer.graph.walks import reached
 
 
 def require_apart(
@@ -65,7 +66,8 @@ def require_mean(
     """Raises :class:`MixesExamples`, its message a sentence that names an op, unless every fetched
     tensor is a mean over the examples; :class:`Undecided` where no rule says so or otherwise.
     Arguments as for :func:`require_apart`."""
-    walk = _Walk(small, large, sizes, has_totals=True, wanted=_before(small))
+    before = {*reached(map(op_of, small.fetches), lambda name: small.ops[name].producers)}
+    walk = _Walk(small, large, sizes, has_totals=True, wanted=before)
     try:
         states = walk.run(small, large, {f"{op}:0": Examples(0) for op in inputs})
         for name in small.fetches:
@@ -76,17 +78,6 @@ def require_mean(
         raise type(reason)(f"{walk.op} {reason}") from reason
     if walk.doubt is not None:
         raise walk.doubt
-
-
-def _before(graph: OpGraph) -> set[str]:
-    """The ops that the fetched tensors are computed from."""
-    found, waiting = set[str](), [op_of(name) for name in graph.fetches]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += graph.ops[name].producers
-    return found
 
 
 def _behind(graph: OpGraph, inputs: Iterable[str]) -> set[str]:

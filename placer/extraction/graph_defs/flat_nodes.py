@@ -1,7 +1,7 @@
 """NodeDefs of the flat graph: copied, renamed, cut off from what was left behind."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Generic, TypeVar
 
@@ -11,6 +11,7 @@ from placer.extraction.graph_defs.call_scopes import MOST_NESTED_CALLS, Scope
 from placer.extraction.graph_defs.op_definitions import called_functions, decoded
 from placer.extraction.graph_defs.protobufs import FunctionDef
 from placer.graph.tensor_names import op_of
+from placer.graph.walks import reached
 
 Found = TypeVar("Found")
 
@@ -122,16 +123,11 @@ def needed_library(referred: Iterable[str], library: Mapping[str, FunctionDef]) 
     """
     from tensorflow.core.framework import function_pb2
 
-    kept: dict[str, list[str]] = {}
-    pending = list(referred)
-    while pending:
-        name = pending.pop()
-        if name in kept:
-            continue
-        kept[name] = [
-            n for node in library[name].node_def for n in referred_functions(node, library)
-        ]
-        pending.extend(kept[name])
+    @cache
+    def called(name: str) -> list[str]:
+        return [n for node in library[name].node_def for n in referred_functions(node, library)]
+
+    kept = {name: called(name) for name in reached(referred, called)}
     _check_nesting(kept)
     result = function_pb2.FunctionDefLibrary()
     result.function.extend(library[name] for name in sorted(kept))

@@ -32,6 +32,7 @@ from placer.graph.name_scopes import free_name
 from placer.graph.op_types import ASSIGNS, REF_VARIABLES, RESTORES, VARIABLES
 from placer.graph.stored_variables import StoredVariable, StoredVariables
 from placer.graph.tensor_names import data_inputs, op_of, source_of
+from placer.graph.walks import reached
 
 VALUE = "VARIABLE_VALUE"
 _SUFFIX = f"/.ATTRIBUTES/{VALUE}"
@@ -158,15 +159,11 @@ def string_values(constant: Any) -> Sequence[bytes]:
 
 def leading_to(name: str, nodes: Mapping[str, Any]) -> list[str]:
     """``name`` and all nodes whose values or completion it waits for."""
-    pending = [name] if name in nodes else []
-    found = dict.fromkeys(pending)
-    while pending:
-        for text in nodes[pending.pop()].input:
-            source = source_of(text)
-            if source in nodes and source not in found:
-                found[source] = None
-                pending.append(source)
-    return list(found)
+
+    def sources(reader: str) -> Iterator[str]:
+        return (source for source in map(source_of, nodes[reader].input) if source in nodes)
+
+    return reached([name] if name in nodes else [], sources)
 
 
 def _asked_devices(nodes: Iterable[Any]) -> dict[str, str]:

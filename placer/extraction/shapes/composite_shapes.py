@@ -15,6 +15,7 @@ from cost_models.op_info import Shape
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import CompositePart, ProgramInput
 from placer.graph.program_source import Warning_
+from placer.graph.walks import grouped
 
 OPEN = "ragged_open"
 """The code of what stays open of a ragged or sparse input."""
@@ -66,10 +67,7 @@ def find_wholes(
     inputs: Sequence[ProgramInput],
 ) -> dict[str, list[tuple[ProgramInput, CompositePart]]]:
     """The ragged and sparse inputs by name, with their parts."""
-    wholes: dict[str, list[tuple[ProgramInput, CompositePart]]] = {}
-    for item in inputs:
-        if item.part is not None:
-            wholes.setdefault(item.part.of, []).append((item, item.part))
+    wholes = grouped((item.part.of, (item, item.part)) for item in inputs if item.part is not None)
     return wholes
 
 

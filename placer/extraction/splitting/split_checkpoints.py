@@ -23,6 +23,7 @@ from placer.extraction.files.sorted_tables import (
 from placer.extraction.graph_defs.protobufs import copied, dtype_name
 from placer.extraction.reading.checkpoint_index import CheckpointIndex
 from placer.extraction.splitting.parts import Table
+from placer.graph.walks import grouped
 
 OBJECT_GRAPH = b"_CHECKPOINTABLE_OBJECT_GRAPH"
 HEADER = b""
@@ -80,10 +81,11 @@ def shared_keys(
 ) -> Iterator[tuple[str, str]]:
     """Handles whose key only the restore op needs, with a key of the objects that has the same
     bytes: where each variable was written twice, one copy serves both."""
-    alike: dict[object, list[str]] = {}
-    for key in sorted(needed):
-        if key in index.entries and index.entries[key].values is not None:
-            alike.setdefault(index.entries[key].values, []).append(key)
+    alike = grouped(
+        (index.entries[key].values, key)
+        for key in sorted(needed)
+        if key in index.entries and index.entries[key].values is not None
+    )
     for handle, key in restored.items():
         entry = index.entries.get(key)
         if handle in dropped or key in needed or entry is None or entry.values is None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 
+from placer.graph.walks import grouped
 from placer.prediction.memory.allocations import Allocations, find_allocations
 from placer.prediction.memory.allocator import rounded_bytes
 from placer.prediction.memory.need import (
@@ -134,10 +135,11 @@ def _unfollowed(step: StepMemory, asked: Allocations) -> tuple[float, int]:
     """Returns the share for a device that is asked for these chunks, and where iterations run
     there the bytes of the largest request."""
     names, owner = step.layout.names, step.owner
-    asks: dict[str, list[int]] = {}
-    for index, asker in enumerate(asked.askers):
-        if asker >= 0 and names[asker] in owner:
-            asks.setdefault(owner[names[asker]], []).append(index)
+    asks = grouped(
+        (owner[names[asker]], index)
+        for index, asker in enumerate(asked.askers)
+        if asker >= 0 and names[asker] in owner
+    )
     if not asks:
         # more than along the orders that are followed, as a share of what is not resident: which
         # chunk a request gets depends on all of the order, and threads that wait for their turn

@@ -31,6 +31,7 @@ from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import MERGES
 from placer.graph.order import is_back_edge
 from placer.graph.tensor_names import source_of
+from placer.graph.walks import grouped
 from placer.prediction.metrics import Schedule, Transfer
 from placer.prediction.step.routes import Routes, host_of, is_cpu
 
@@ -49,12 +50,8 @@ def ring_of(op: Op) -> Ring | None:
 
 def find_rings(graph: OpGraph) -> dict[Ring | None, list[str]]:
     """The ops of every collective, in graph order."""
-    found: dict[Ring | None, list[str]] = {}
-    for op in graph.ops.values():
-        ring = ring_of(op)
-        if ring is not None:
-            found.setdefault(ring, []).append(op.name)
-    return found
+    rings = ((ring_of(op), op.name) for op in graph.ops.values() if op.op_type in ALL_REDUCES)
+    return grouped(rings)
 
 
 def ring_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> int:

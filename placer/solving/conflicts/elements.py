@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from placer.graph.walks import grouped
 from placer.problem.placement_problem import (
     DEVICE_STRING,
     NEVER_SPILL,
@@ -72,9 +73,9 @@ class Elements:
 
     def _groups(self) -> list[tuple[int, ...]]:
         """The ops of every colocation group of several, the largest first."""
-        members: dict[int, list[int]] = {}
-        for op, group in enumerate(self.problem.colocation or self.problem.group):
-            members.setdefault(group, []).append(op)
+        members = grouped(
+            (group, op) for op, group in enumerate(self.problem.colocation or self.problem.group)
+        )
         weight = self.op_weights.max(axis=0)
         several = [tuple(ops) for ops in members.values() if len(ops) > 1]
         return sorted(several, key=lambda ops: -int(weight[list(ops)].sum()))

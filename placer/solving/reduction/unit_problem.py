@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 
+from placer.graph.walks import grouped
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 
 OUTSIDE = -1
@@ -158,9 +159,7 @@ def _messages(problem: PlacementProblem) -> list[ProblemTensor]:
         for number, tensor in enumerate(problem.tensors)
     ]
     if problem.message_bytes:
-        signals: dict[int, list[int]] = {}
-        for before, after in problem.control_edges:
-            signals.setdefault(before, []).append(after)
+        signals = grouped((before, after) for before, after in problem.control_edges)
         found += [
             ProblemTensor(producer=op, consumers=tuple(after), bytes=problem.message_bytes)
             for op, after in signals.items()

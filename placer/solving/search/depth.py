@@ -18,6 +18,7 @@ import numpy as np
 
 from placer.graph.passes.blocks import find_blocks
 from placer.graph.passes.levels import Message, forward_levels
+from placer.graph.walks import grouped
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.solving.compiled.arrays import Flags, Floats, Ints
 from placer.solving.reduction.unit_problem import UnitProblem
@@ -83,10 +84,11 @@ def _number_blocks(
     blocks: Sequence[str], is_forward: Flags, unit_of: Ints, position: Floats, units: UnitProblem
 ) -> Ints | None:
     """The number of the block of every unit, ``None`` where there are no two blocks."""
-    places: dict[str, list[float]] = {}
-    for op in np.flatnonzero(is_forward).tolist():
-        if blocks[op]:
-            places.setdefault(blocks[op], []).append(float(position[unit_of[op]]))
+    places = grouped(
+        (blocks[op], float(position[unit_of[op]]))
+        for op in np.flatnonzero(is_forward).tolist()
+        if blocks[op]
+    )
     if len(places) < 2:
         return None
     middle = {name: float(np.mean(found)) for name, found in places.items()}

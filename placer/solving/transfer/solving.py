@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from placer.graph.walks import grouped
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.solving.conflicts.packing import have_room
 from placer.solving.process import clock
@@ -63,9 +64,7 @@ def on_host(problem: PlacementProblem, near: Sequence[int] | None = None) -> tup
     """The placement with all on the host that may be there, the rest as in ``near`` or on the first
     device allowed."""
     first = near or [allowed[0] if allowed else problem.host for allowed in problem.allowed]
-    members: dict[int, list[int]] = {}
-    for op, group in enumerate(problem.group):
-        members.setdefault(group, []).append(op)
+    members = grouped((group, op) for op, group in enumerate(problem.group))
     device_of = list(first)
     for ops in members.values():
         if all(problem.may_use(op, problem.host) for op in ops):
