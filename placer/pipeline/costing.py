@@ -137,16 +137,16 @@ def _warnings(
             f"cost model's are taken"
         )
         yield "measured_elsewhere", message, ()
-    rest = tuple(name for name, cost in costs.items() if not cost.measured_seconds and _works(cost))
+    rest = tuple(
+        name
+        for name, cost in costs.items()
+        if not cost.measured_seconds and (cost.flops or cost.bytes_accessed)
+    )
     if rest:
         message = (
             f"{len(rest):,} of {len(costs):,} ops have no measured time: the cost model's is taken"
         )
         yield "unmeasured", message, rest
-
-
-def _works(cost: OpCost) -> bool:
-    return bool(cost.flops or cost.bytes_accessed)
 
 
 def _measured_seconds(

@@ -155,7 +155,7 @@ class BoundModel:
         self.model = model
         self.plan = plan
         self.step = step
-        self._method = step.method(model) if step.method else None
+        self._method: Callable[[Any], Any] | None = None
         self.functions: dict[str, PlacedFunction] = {}
         self._strict = strict
         self._variables = BoundVariables(model, plan, mapping)
@@ -170,9 +170,13 @@ class BoundModel:
 
     def start(self) -> None:
         """Moves the variables that the plan names, and puts the placed functions in place."""
-        self._variables.start(self._method)
+        self._start_variables()
         for name, runner in self.runners.items():
             setattr(self.model, name, runner)
+
+    def _start_variables(self) -> None:
+        self._method = self.step.method(self.model) if self.step.method else None
+        self._variables.start(self._method)
 
     def start_again(self) -> None:
         """The same once the model was compiled inside of the block: what it runs from now on is
@@ -182,7 +186,6 @@ class BoundModel:
         self._known.clear()
         self.functions.clear()
         self.step = replace(self.step, adapts=True, most_unknown=1.0)
-        self._method = self.step.method(self.model) if self.step.method else None
         self.start()
 
     def end(self) -> None:
@@ -193,8 +196,7 @@ class BoundModel:
         """The placed function of ``step`` for batches much like ``data``."""
         if self._variables.wait and (self.model.built or step != "predict_step"):
             build_before_trace(self.model, batch_specs(data))
-            self._method = self.step.method(self.model) if self.step.method else None
-            self._variables.start(self._method)
+            self._start_variables()
         specs = batch_specs(data)
         self._check_batch(data)
         is_planned = step == self.step.name and not self._runs_whole(data)

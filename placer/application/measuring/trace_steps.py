@@ -75,32 +75,24 @@ class OpTime:
 
 @dataclass(slots=True, kw_only=True)
 class TraceTimes:
-    """The runs by their number, and what ops took in them."""
+    """The runs by their number, and what ops took in them; where all of a run's files are together
+    also the memory of every device, and what the trace says of the machine."""
 
     runs: dict[object, RunOfOps] = field(default_factory=lambda: defaultdict(RunOfOps))
     times: list[OpTime] = field(default_factory=list)
-
-
-@dataclass(slots=True, kw_only=True)
-class _HostEvents:
-    """The work of the host's threads: ops in their lanes, and the lanes that launched kernels."""
-
-    ops: list[tuple[Lane, str, str, float]] = field(default_factory=list)
-    launches: dict[object, Lane] = field(default_factory=dict)
+    memory: dict[str, dict[str, int]] = field(default_factory=dict)
+    machine: dict[str, str | int] = field(default_factory=dict)
 
 
 def step_times(planes: Sequence[TracePlane]) -> TraceTimes:
     """The runs and op times of one file."""
-    found = TraceTimes()
-    host = _HostEvents()
-    for plane in planes:
-        if plane.name.startswith("/host:"):
-            for line in plane.lines:
-                _read_thread(line, host, found)
+    found, launches = TraceTimes(), dict[object, Lane]()
+    threads = [line for p in planes if p.name.startswith("/host:") for line in p.lines]
+    on_host = [op for line in threads for op in _ops_of_thread(line, launches, found.runs)]
     devices_of: dict[Lane, Counter[str]] = defaultdict(Counter)
     launched = set()
     for device, event in _kernels(planes):
-        lane = host.launches.get(event.values.get("correlation_id"))
+        lane = launches.get(event.values.get("correlation_id"))
         run = lane[0] if lane else None
         if lane:
             devices_of[lane][device] += 1
@@ -114,7 +106,7 @@ def step_times(planes: Sequence[TracePlane]) -> TraceTimes:
         launched.add((run, named[0]))
     # ops without a kernel take no time on a GPU, and are timed by the host on a CPU
     device_of = _lane_devices(devices_of)
-    for lane, name, op_type, seconds in host.ops:
+    for lane, name, op_type, seconds in on_host:
         if (lane[0], name) in launched:
             continue
         device = device_of.get(lane) or device_of.get((*lane[:2], "")) or HOST_DEVICE
@@ -123,8 +115,11 @@ def step_times(planes: Sequence[TracePlane]) -> TraceTimes:
     return found
 
 
-def _read_thread(line: TraceLine, host: _HostEvents, found: TraceTimes) -> None:
-    """Adds what one thread did; the innermost executor around an event says what it is for."""
+def _ops_of_thread(
+    line: TraceLine, launches: dict[object, Lane], runs: dict[object, RunOfOps]
+) -> Iterator[tuple[Lane, str, str, float]]:
+    """Yields the ops of one thread in their lanes, and adds its ``launches`` of kernels and its
+    ``runs``; the innermost executor around an event says what it is for."""
     around: list[tuple[int, Lane]] = []
     for event in line.events:
         while around and around[-1][0] < event.end:
@@ -132,20 +127,17 @@ def _read_thread(line: TraceLine, host: _HostEvents, found: TraceTimes) -> None:
         run = event.values.get("id")
         if event.name == "ExecutorState::Process":
             around.append((event.end, (run, event.values.get("_c"), line.name)))
-            found.runs[run].widen(event)
-        elif event.name in (_BEGIN, _SESSION):
-            found.runs[run].begun += 1
-            found.runs[run].ended += event.name == _SESSION
-            found.runs[run].widen(event)
-        elif event.name == _END:
-            found.runs[run].ended += 1
-            found.runs[run].widen(event)
+            runs[run].widen(event)
+        elif event.name in (_BEGIN, _SESSION, _END):
+            runs[run].begun += event.name != _END
+            runs[run].ended += event.name != _BEGIN
+            runs[run].widen(event)
         elif around:
             lane = around[-1][1]
             if "correlation_id" in event.values:
-                host.launches[event.values["correlation_id"]] = lane
+                launches[event.values["correlation_id"]] = lane
             elif named := split_event(event.name):
-                host.ops.append((lane, *named, (event.end - event.start) * _PICOSECOND))
+                yield lane, *named, (event.end - event.start) * _PICOSECOND
 
 
 def _kernels(planes: Iterable[TracePlane]) -> Iterator[tuple[str, TraceEvent]]:

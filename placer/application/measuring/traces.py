@@ -9,7 +9,7 @@ import os
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from placer.application.measuring.trace_steps import (
     FlatNames,
     OpTime,
     RunOfOps,
+    TraceTimes,
     allocator_peaks,
     is_fused,
     step_times,
@@ -44,16 +45,6 @@ class TraceRequest:
     bindings: Bindings
     files: Sequence[Path]
     memory_limit_bytes: int
-
-
-@dataclass(slots=True, kw_only=True)
-class _Trace:
-    """The files of one run together; runs and devices of several hosts have the host's number."""
-
-    runs: dict[object, RunOfOps] = field(default_factory=dict)
-    times: list[OpTime] = field(default_factory=list)
-    memory: dict[str, dict[str, int]] = field(default_factory=dict)
-    machine: dict[str, str | int] = field(default_factory=dict)
 
 
 def read_trace(
@@ -243,8 +234,9 @@ def _some(times: Sequence[OpTime]) -> str:
     return ", ".join(dict.fromkeys(names[:3])) or "no op at all"
 
 
-def _read_files(files: Sequence[Path]) -> _Trace:
-    found = _Trace()
+def _read_files(files: Sequence[Path]) -> TraceTimes:
+    """The files of one run together; runs and devices of several hosts have the host's number."""
+    found = TraceTimes()
     for number, file in enumerate(files):
         planes = read_trace_file(file, WANTED | MEMORY_VALUES)
         host = f"host {number} " if len(files) > 1 else ""

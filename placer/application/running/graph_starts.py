@@ -56,7 +56,11 @@ def find_start(nodes: Iterable[Any], used: Iterable[str]) -> GraphStart:
             # MakeIterator has its iterator last, the others what they fill first
             end = -1 if node.op == "MakeIterator" else 0
             fillers.setdefault(_owner(node.input[end], by_name), []).append(name)
-    alone = {name for names in fillers.values() for name in names if _runs_alone(name, by_name)}
+    alone = {  # those that need nothing which is fed or restored
+        name
+        for name in (name for names in fillers.values() for name in names)
+        if all(by_name[source].op not in _NOT_ALONE for source in leading_to(name, by_name))
+    }
 
     def needed(name: str) -> Iterator[str]:
         yield from (source for source in map(source_of, by_name[name].input) if source in by_name)
@@ -77,11 +81,6 @@ def _owner(tensor: str, nodes: Mapping[str, Any]) -> str:
     while name in nodes and nodes[name].op == "Identity":
         name = op_of(nodes[name].input[0])
     return name
-
-
-def _runs_alone(name: str, nodes: Mapping[str, Any]) -> bool:
-    """Whether an op needs nothing that is fed or restored."""
-    return all(nodes[source].op not in _NOT_ALONE for source in leading_to(name, nodes))
 
 
 def invent_tables(session: Any, graph: Any, start: GraphStart) -> None:

@@ -10,7 +10,7 @@ import pickle
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from placer.errors import UsageError
 
@@ -27,6 +27,12 @@ _PARTS_OF_ARRAYS = {
     ("numpy", "dtype"),
     ("_codecs", "encode"),
 }
+
+
+_UNREADABLE = (
+    *(OSError, ValueError, TypeError, AttributeError, KeyError, EOFError),
+    *(pickle.UnpicklingError, zipfile.BadZipFile),
+)
 
 
 def read_inputs(path: str) -> Values:
@@ -48,11 +54,7 @@ def read_inputs(path: str) -> Values:
         return read(path)
     except FileNotFoundError as error:
         raise UsageError(f"--inputs {path}: there is no such file") from error
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError) as error:
-        raise UsageError(
-            f"--inputs {path}: cannot be read as {kind} ({error}); {advice}"
-        ) from error
-    except (pickle.UnpicklingError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise UsageError(
             f"--inputs {path}: cannot be read as {kind} ({error}); {advice}"
         ) from error
@@ -92,9 +94,6 @@ def _read_objects(archive: zipfile.ZipFile, name: str) -> Any:
 
 class _Objects(pickle.Unpickler):
     """Reads arrays of plain Python values, and calls nothing else."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__(stream)
 
     def find_class(self, module: str, name: str) -> Any:
         """The part of an array that is meant; raises ``UnpicklingError`` for anything else."""

@@ -48,41 +48,26 @@ from placer.simulation.records import GpuRecord, read_records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepsRequest:
-    """So many ``steps`` of the placed program of a ``run``."""
-
-    run: RunRequest
-    steps: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InUse:
-    """Bytes in use of one GPU after the last step and at most, chunks counted whole."""
-
-    now_bytes: int
-    peak_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepsRun:
-    """Bytes in use of every GPU, how many steps were run to their end, and if memory ran out
-    where: (number of the GPU, op, what TensorFlow said)."""
+    """Bytes in use of every GPU after the last step and at most, chunks counted whole; how many
+    steps were run to their end, and if memory ran out where: (number of the GPU, op, what
+    TensorFlow said)."""
 
-    in_use: Sequence[InUse]
+    in_use: Sequence[tuple[int, int]]
     steps: int
     out_of_memory: tuple[int, str, str] | None = None
 
 
-def run_steps(request: StepsRequest, _: Tell) -> StepsRun:
-    """Loads the program and runs the steps, until memory runs out.
+def run_steps(request: RunRequest, _: Tell) -> StepsRun:
+    """Loads the placed program and runs :data:`STEPS` steps, until memory runs out.
 
     Raises :class:`ModelError` if the program fails for another reason, or does what it may not.
     """
-    check_program(request.run, 1)
+    check_program(request, 1)
     steps, failure = 0, None
     try:
-        with graph_optimisation(True), _loaded(request.run) as step:
-            while steps < request.steps:
+        with graph_optimisation(True), _loaded(request) as step:
+            while steps < STEPS:
                 step()
                 steps += 1
             records = _records()
@@ -90,9 +75,7 @@ def run_steps(request: StepsRequest, _: Tell) -> StepsRun:
         records = _records()
         failure = _out_of_memory(error, records)
     return StepsRun(
-        in_use=[
-            InUse(now_bytes=gpu.live_bytes, peak_bytes=gpu.peak.in_use_bytes) for gpu in records
-        ],
+        in_use=[(gpu.live_bytes, gpu.peak.in_use_bytes) for gpu in records],
         steps=steps,
         out_of_memory=failure,
     )
@@ -214,7 +197,7 @@ def _rehearse(request: RunRequest, plan: Plan, how: str) -> MemoryRehearsal:
             environment.setdefault("TF_DISABLE_RZ_CHECK", "1")
         outcome = run_task(
             "placer.application.verifying.memory_trial:run_steps",
-            StepsRequest(run=replace(request, options=options), steps=STEPS),
+            replace(request, options=options),
             options.time_limit_seconds,
             environment,
         )
@@ -222,7 +205,7 @@ def _rehearse(request: RunRequest, plan: Plan, how: str) -> MemoryRehearsal:
         failure = TimeLimitError if outcome.ending is Ending.LATE else ModelError
         raise failure(f"the run on simulated GPUs did not end: {outcome.reason}")
     found: StepsRun = outcome.answer
-    in_use = found.in_use or [InUse(now_bytes=0, peak_bytes=0)] * len(rows)  # no GPU was used
+    in_use = found.in_use or [(0, 0)] * len(rows)  # no GPU was used
     return MemoryRehearsal(
         program=how,
         devices=tuple(
@@ -232,10 +215,10 @@ def _rehearse(request: RunRequest, plan: Plan, how: str) -> MemoryRehearsal:
                 limit_bytes=row.memory_limit_bytes,
                 predicted_bytes=row.peak_memory_bytes,
                 need_bytes=row.need_bytes,
-                held_bytes=used.now_bytes,
-                peak_bytes=used.peak_bytes,
+                held_bytes=held,
+                peak_bytes=peak,
             )
-            for row, used in zip(rows, in_use, strict=True)
+            for row, (held, peak) in zip(rows, in_use, strict=True)
         ),
         steps=found.steps,
         out_of_memory=None

@@ -84,9 +84,9 @@ def read_config(path: Path) -> Config:
 
     Raises :class:`ModelError` for a broken file, and for one that holds weights only.
     """
-    suffix = keras_suffix(path)
     try:
-        text = _hdf5_config(path) if suffix == ".h5" else _archived_config(path)
+        is_hdf5 = keras_suffix(path) == ".h5"
+        text = _hdf5_text(path, "model_config") if is_hdf5 else _archived_text(path, CONFIG_FILE)
         config = None if text is None else json.loads(text)
     except (OSError, ValueError, RuntimeError, KeyError, zipfile.BadZipFile) as error:
         require_known(path)
@@ -101,43 +101,34 @@ def read_config(path: Path) -> Config:
 
 def keras_version(path: Path) -> str:
     """The version of Keras that wrote a file, ``""`` where it does not say."""
-    if keras_suffix(path) == ".h5":
-        import h5py
-
-        with h5py.File(path, "r") as file:
-            found = file.attrs.get("keras_version", "")
-        return found.decode() if isinstance(found, bytes) else str(found)
     try:
-        if path.is_dir():
-            text = (path / METADATA_FILE).read_text()
-        else:
-            with zipfile.ZipFile(path) as archive:
-                text = archive.read(METADATA_FILE).decode()
-        return str(json.loads(text).get("keras_version", ""))
+        if keras_suffix(path) == ".h5":
+            return _hdf5_text(path, "keras_version") or ""
+        return str(json.loads(_archived_text(path, METADATA_FILE)).get("keras_version", ""))
     except (OSError, ValueError, KeyError, AttributeError):
         return ""
 
 
-def _hdf5_config(path: Path) -> str | None:
+def _hdf5_text(path: Path, name: str) -> str | None:
     import h5py
 
     with h5py.File(path, "r") as file:
-        found = file.attrs.get("model_config")
+        found = file.attrs.get(name)
     if not isinstance(found, str | bytes | None):
-        raise ValueError(f"its model_config is not a text, but a {type(found).__name__}")
+        raise ValueError(f"its {name} is not a text, but a {type(found).__name__}")
     return found.decode() if isinstance(found, bytes) else found
 
 
-def _archived_config(path: Path) -> str:
+def _archived_text(path: Path, name: str) -> str:
     if path.is_dir():
-        return (path / CONFIG_FILE).read_text()
+        return (path / name).read_text()
     with zipfile.ZipFile(path) as archive:
-        if CONFIG_FILE not in archive.namelist():
-            raise ValueError(f"it is a zip archive without {CONFIG_FILE}; unpack it")
-        size = archive.getinfo(CONFIG_FILE).file_size
+        if name not in archive.namelist():
+            raise ValueError(f"it is a zip archive without {name}; unpack it")
+        size = archive.getinfo(name).file_size
         if size > _LARGEST_CONFIG_BYTES:
-            raise ValueError(f"its {CONFIG_FILE} would unpack to {size:,} bytes")
-        return archive.read(CONFIG_FILE).decode()
+            raise ValueError(f"its {name} would unpack to {size:,} bytes")
+        return archive.read(name).decode()
 
 
 def foreign_code(config: Config) -> list[str]:

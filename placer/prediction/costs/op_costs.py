@@ -37,13 +37,8 @@ def estimate_costs(
     branch op costs the dearest branch; any other op with bodies costs them once, flagged.
     Variables weigh on the op ``handle``, each once.
     """
-    costs = estimate({op.name: op.info for op in graph.ops.values()})
-    costs.update(list_costs(graph, costs))
+    costs = _costs_beside_bodies(graph, in_place=in_place)
     costs.update(_variable_costs(graph, costs))
-    costs.update(copied_reads(graph, costs))
-    costs.update(fused_costs(graph, costs))
-    if in_place:
-        costs.update(in_place_costs(graph, costs))
     bodies = _Bodies(graph, trip_count)
     for op in graph.ops.values():
         if op.bodies:
@@ -51,6 +46,17 @@ def estimate_costs(
         elif op.op_type in CONTROL_FLOW:  # of unknown shapes, so that its bodies are not known
             costs[op.name] = replace(costs[op.name], unmodelled=True, inaccurate=True)
     costs.update(_repeated_costs(graph, costs, trip_count))
+    return costs
+
+
+def _costs_beside_bodies(graph: OpGraph, *, in_place: bool) -> dict[str, OpCost]:
+    """The cost of one execution of every op, bodies and the bytes of variables aside."""
+    costs = estimate({op.name: op.info for op in graph.ops.values()})
+    costs.update(list_costs(graph, costs))
+    costs.update(copied_reads(graph, costs))
+    costs.update(fused_costs(graph, costs))
+    if in_place:
+        costs.update(in_place_costs(graph, costs))
     return costs
 
 
@@ -221,11 +227,7 @@ class _Bodies:
 
     def _estimate_body(self, function: OpGraph) -> _Body:
         body = replace(function, functions=self.functions)
-        costs = estimate({op.name: op.info for op in body.ops.values()})
-        costs.update(list_costs(body, costs))
-        costs.update(copied_reads(body, costs))
-        costs.update(fused_costs(body, costs))
-        costs.update(in_place_costs(body, costs))
+        costs = _costs_beside_bodies(body, in_place=True)
         for op in body.ops.values():
             if op.bodies:
                 costs[op.name] = self.cost_of(op, body, costs[op.name])
