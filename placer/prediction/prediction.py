@@ -41,10 +41,10 @@ def predict(
 ) -> Metrics:
     """The transfers, the memory of every device and the times of one step of ``graph``.
 
-    ``placement`` maps every op to the name of a device of ``cluster``; memory is followed along
-    ``order``, by default along the orders in which the executor may run.  Needs are left out where
-    ``with_needs`` is false, and divided into loading, first and later steps ``with_parts``.  Raises
-    :class:`~placer.errors.UsageError` if placement or order do not fit the graph.
+    Memory is followed along ``order``, by default along the orders in which the executor may run.
+    Needs are left out where ``with_needs`` is false, and divided into loading, first and later
+    steps ``with_parts``.  Raises :class:`~placer.errors.UsageError` if ``placement``, devices of
+    ``cluster`` by op, or ``order`` do not fit the graph.
     """
     host = cluster.host.name
     names = [device.name for device in cluster.devices]

@@ -79,18 +79,16 @@ def bind_model(
 ) -> AbstractContextManager[BoundModel]:
     """The Keras model ``model``, running as ``plan`` says inside of the block.
 
-    ``plan`` is one of ``placer.training_step(model, data)``.  ``fit`` and ``train_on_batch`` run
-    that step; ``evaluate`` and ``predict`` run their ops where the step has the same ones, and the
-    rest on the devices of what it reads.  With ``strict`` TensorFlow may not move ops elsewhere.
-    XLA (``jit_compile``) is off inside of the block, with a warning if the model asked for it, and
-    so is TensorFlow's memory optimiser, which adds transfers that no plan has.  ``step`` says what
-    the plan is of, if not of the model's training step as it is.  A model that is compiled in the
-    block is bound again.  Devices that the machine lacks are a warning, or an error where
-    ``missing`` is ``"error"``.
+    ``plan`` is one of ``placer.training_step(model, data)``, or of what ``step`` says.  ``fit`` and
+    ``train_on_batch`` run that step; ``evaluate`` and ``predict`` run their ops where the step has
+    the same ones, and the rest on the devices of what it reads.  With ``strict`` TensorFlow may not
+    move ops elsewhere.  XLA (``jit_compile``) and TensorFlow's memory optimiser are off inside of
+    the block.  A model that is compiled in the block is bound again.
 
     Raises :class:`UsageError` for a model that is not compiled or runs eagerly, one under a
-    ``tf.distribute`` strategy, and, at the first batch, for a plan of another step (it says what
-    differs).  A batch larger than the planned one is a warning, and so is a forgotten ``with``.
+    ``tf.distribute`` strategy, absent devices where ``missing`` is ``"error"``, and, at the first
+    batch, for a plan of another step.  Absent devices, a batch larger than the planned one, a model
+    that asked for XLA and a forgotten ``with`` are warnings.
     """
     return _Block(_bound_model(plan, model, strict, step, missing))
 

@@ -132,12 +132,9 @@ def own_mapping(devices: Iterable[str], *, host: str = HOST) -> DeviceMapping:
 
 
 def process_mapping(devices: Iterable[str], *, on_hardware: bool = False) -> DeviceMapping:
-    """Every device as itself if this machine has them all, else the rehearsal of ``devices``.
-
-    Looks at physical devices, so that logical ones can still be configured, and at those of a
-    cluster that the process has joined (:func:`placer.connect_cluster`).  With
-    ``on_hardware`` absent devices raise :class:`UsageError` instead.
-    """
+    """Every device as itself if this machine (physical devices, so that logical ones can still be
+    configured) or a cluster that was joined has them all, else the rehearsal of ``devices``;
+    :class:`UsageError` in its place with ``on_hardware``."""
     wanted = {canonical(device) for device in devices}
     present = _physical_devices() | _remote_devices()
     absent = sorted(
@@ -159,11 +156,8 @@ def process_mapping(devices: Iterable[str], *, on_hardware: bool = False) -> Dev
 
 def running_mapping(devices: Iterable[str], missing: str = "warn") -> DeviceMapping:
     """As :func:`process_mapping`, for what the caller is about to run: has the logical CPU devices
-    of a rehearsal and warns of it.
-
-    Raises :class:`UsageError` for absent devices where ``missing`` is ``"error"``, and
-    :class:`UsageError` if it is too late to have those of the rehearsal.
-    """
+    of a rehearsal and warns of it.  Raises :class:`UsageError` if it is too late to have them, and
+    for absent devices where ``missing`` is ``"error"``."""
     mapping = process_mapping(devices, on_hardware=forbids_absence(missing))
     configure_logical_cpus(mapping.cpu_count, f"{mapping.absence}: " if mapping.absent else "")
     if mapping.absent:
@@ -222,9 +216,8 @@ def has_accelerators() -> bool:
 def cpu_devices(count: int) -> tuple[str, ...]:
     """The names of the host and ``count`` logical CPU devices that stand in for accelerators.
 
-    Configures them; call it before TensorFlow runs its first op.  ``GPU:i`` of a plan is then
-    rehearsed on ``CPU:i+1``.  Raises :class:`UsageError` for what is no count,
-    :class:`UsageError` if TensorFlow already started with fewer devices.
+    Configures them: ``GPU:i`` of a plan is then rehearsed on ``CPU:i+1``.  Raises
+    :class:`UsageError` for what is no count, and if TensorFlow already started with fewer.
     """
     require_count("count", count, "one for each GPU that it stands in for")
     configure_logical_cpus(count + 1)

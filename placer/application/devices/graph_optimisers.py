@@ -14,12 +14,10 @@ from tensorflow.python.eager import context
 def switch_memory_optimiser_off(config: Any) -> None:
     """Keeps Grappler's memory optimiser from swapping in sessions of the ConfigProto ``config``.
 
-    It does by default, where its own estimate of a GPU's peak is above the GPU's memory: it adds
-    copies to the host and back (``SwappingPass`` of
-    ``core/grappler/optimizers/memory_optimizer.cc``), transfers that no plan has.  ``MANUAL``
-    leaves it what is annotated by hand, and that a reference variable takes over the buffer of its
-    first value: without the optimiser (``NO_MEM_OPT``) that is copied, and a device of a
-    session needs room for both.
+    Where its own estimate of a GPU's peak is above the GPU's memory it adds copies to the host and
+    back, transfers that no plan has (``SwappingPass`` of
+    ``core/grappler/optimizers/memory_optimizer.cc``).  ``MANUAL`` leaves it what is annotated, and
+    that a reference variable takes over the buffer of its first value (``NO_MEM_OPT`` copies it).
     """
     manual = rewriter_config_pb2.RewriterConfig.MANUAL
     config.graph_options.rewrite_options.memory_optimization = manual

@@ -38,16 +38,14 @@ def configure_runtime(
 ) -> DeviceMapping:
     """Which device stands for each of the plan's, after TensorFlow was set up for them.
 
-    ``plan`` may be devices, such as ``"2xT4"``, where there is no plan yet: that of ``placer.auto``
-    comes after the model.  Only the plan's GPUs are visible, and Grappler's memory optimiser is
-    off: it may add transfers that the plan has not.  ``memory`` is ``"growth"`` (taken as needed),
-    ``"limit"`` (the plan's caps) or ``"all"`` (TensorFlow's default).  Where GPUs are absent the
-    plan is rehearsed: with ``split_gpu`` on one GPU divided by the plan's caps, else on logical
-    CPU devices; ``on_hardware`` forbids both.
+    ``plan`` may be devices, such as ``"2xT4"``, where there is no plan yet.  Only its GPUs are
+    visible, and Grappler's memory optimiser, which may add transfers, is off.  ``memory`` is
+    ``"growth"`` (taken as needed), ``"limit"`` (the plan's caps) or ``"all"`` (TensorFlow's
+    default).  Where GPUs are absent the plan is rehearsed: with ``split_gpu`` on one GPU divided by
+    the plan's caps, else on logical CPU devices; ``on_hardware`` forbids both.
 
-    Call it before TensorFlow runs its first op; :class:`UsageError` if that was already.
-    :class:`UsageError` for absent devices with ``on_hardware``, for a plan without a placement, and
-    for one whose caps are unknown where they are needed.
+    Raises :class:`UsageError` if TensorFlow has run an op already, for absent devices with
+    ``on_hardware``, for a plan without a placement, and for unknown caps where they are needed.
     """
     if context.context()._initialized:
         raise UsageError(
@@ -146,11 +144,8 @@ def _part(caps: Mapping[str, int], index: int) -> Any:
 
 @contextmanager
 def soft_placement(allowed: bool) -> Iterator[None]:
-    """Lets TensorFlow move ops off the device they ask for in the block, or not.
-
-    This is a setting of the whole process (``tf.config.set_soft_device_placement``), read when a
-    function is first called on a device; it is put back at the end.
-    """
+    """Lets TensorFlow move ops off the device they ask for in the block, or not: a setting of the
+    whole process, read when a function is first called on a device."""
     before = tf.config.get_soft_device_placement()
     tf.config.set_soft_device_placement(allowed)
     try:

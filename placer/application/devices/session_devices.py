@@ -49,16 +49,15 @@ def session_mapping(devices: Iterable[str], missing: str = "warn") -> DeviceMapp
 def device_function(placement: Mapping[str, str], *, missing: str = "warn") -> Callable[[Any], str]:
     """A function from an op (anything with ``.name``) to the full name of its device.
 
-    Ops that ``placement`` does not know keep what an inner scope asks for: initialisers, summaries
-    and savers are in no plan.  Where they are far more than those that it knows, or have the names
-    of planned ops in another name scope, the graph is another program: :class:`UsageError`.
-    TensorFlow does not ask for ops that are built under ``tf.device(None)``, as the size of a
-    ``TensorArray`` is: they get the planned device when an op that reads them is built.  Ops of a
-    function's body have names of their own, and run where the op that calls it does: a call has the
-    device of its planned ops, :class:`UsageError` where these are on several.  Where devices are
-    absent it gives those that rehearse them, with a warning; where ``missing`` is ``"error"`` it
-    raises :class:`UsageError`.  A process without TensorFlow has no devices to look at: it gives
-    the planned ones.
+    Ops that ``placement`` does not know (initialisers, summaries, savers) keep what an inner scope
+    asks for; ops built under ``tf.device(None)``, for which TensorFlow does not ask, get theirs
+    when an op that reads them is built.  A call has the device of the planned ops of its function.
+    Where devices are absent it gives those that rehearse them, with a warning; without TensorFlow
+    in the process, the planned ones.
+
+    Raises :class:`UsageError` where far more ops are unknown than known (another program), where
+    the ops of a function are on several devices, and for absent devices where ``missing`` is
+    ``"error"``.
     """
     names = set(placement.values())
     if "tensorflow" in sys.modules:

@@ -102,13 +102,13 @@ def place_function(
     strict: bool = False,
     copies: dict[Any, Any] | None = None,
 ) -> PlacedFunction:
-    """``source`` (a ConcreteFunction, ``tf.function`` or Keras model) running as ``plan`` says.
+    """``source``, whose flat program is ``program``, running as ``plan`` says on the devices of
+    ``mapping``.
 
-    ``program`` is its flat program; it runs on the devices of ``mapping``.  With ``copies``, which
-    maps ``id(variable.handle)`` to a copy (of a replica that with its device) and grows here,
-    several functions share their copies, and a variable that is on its planned device is used as
-    it is.  Raises :class:`UsageError` for a
-    function with ``jit_compile`` or a collective with two ops on one device.
+    With ``copies``, which maps ``id(variable.handle)`` (of a replica with its device) to a copy and
+    grows here, several functions share their copies, and a variable that is on its planned device
+    is used as it is.  Raises :class:`UsageError` for a function with ``jit_compile`` or a
+    collective with two ops on one device.
     """
     refuse_compilation(source, program)
     switch_red_zones_off()

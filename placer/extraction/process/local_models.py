@@ -137,13 +137,12 @@ def local_model(
 ) -> Iterator[LocalModel]:
     """The model behind a path, fetched or exported first where needed; copies go with the block.
 
-    Remote paths (``gs://bucket/model``) are fetched, without ``weights`` only what analysis
-    reads; Keras files become SavedModels, and variables are split by ``splits`` into so many parts
-    (:mod:`placer.extraction.splitting`).  All happens in a child process.  Raises
-    :class:`ModelError` where that fails, for a Keras file that would run code of its own, unless
-    ``allow_unsafe``, and for links out of the model's folder among what is read (all of it with
-    ``weights``, or if the model ``runs``), unless ``follow_links``; :class:`UsageError` for a
-    program of this process.
+    In a child process remote paths (``gs://bucket/model``) are fetched, without ``weights`` only
+    what analysis reads, Keras files become SavedModels, and variables are split into as many parts
+    as ``splits`` says.  Raises :class:`ModelError` where that fails, for a Keras file that would
+    run code of its own unless ``allow_unsafe``, and for links out of the folder among what is read
+    (all of it with ``weights``, or if it ``runs``) unless ``follow_links``; :class:`UsageError` for
+    a program of this process.
     """
     if not isinstance(source, str | os.PathLike):
         raise UsageError(

@@ -64,12 +64,10 @@ def bind_inputs(
 ) -> Binding:
     """The inputs of ``program`` with unknown dimensions bound.
 
-    ``shapes`` maps an input's key, or an op or tensor of the flat graph (``body/op`` inside control
-    flow), to its shape; it wins over ``ragged``, rows and mean lengths of ragged and sparse inputs,
-    of parsed features and of split texts, and over ``batch_size``, which binds unknown leading
-    dimensions, those of dataset elements included.
-    Raises :class:`UsageError` for a name that does not exist, or a shape that contradicts the
-    declared one.
+    ``shapes`` (by an input's key, or an op or tensor of the flat graph, ``body/op`` inside control
+    flow) wins over ``ragged``, rows and mean lengths of ragged and sparse inputs, parsed features
+    and split texts, and over ``batch_size``, for unknown leading dimensions.  Raises
+    :class:`UsageError` for a name that does not exist, or a shape that contradicts the declared.
     """
     given = dict(shapes or {})
     states, bound = dict(captures), []
@@ -206,11 +204,9 @@ def resolve_shapes(
     dict[str, tuple[int | None, ...]],
     dict[str, dict[str, object]],
 ]:
-    """``shapes`` and ``ragged`` with sizes for names, and for every name its ``size`` and what it
-    is ``of``.
+    """``shapes`` and ``ragged`` with sizes for names, and for every name its ``size`` and the axes
+    that it is ``of``; ``batch`` is the batch size, unless it is given another.
 
-    The latter are axes such as ``"ids:0"``, so that a plan says which dimensions were tied.
-    ``batch`` is the batch size, unless it is given another.
     Raises :class:`UsageError` for a name without a size, and for a size that nothing uses.
 
     >>> resolve_shapes({"ids": ["B", 128]}, {"B": 8})
