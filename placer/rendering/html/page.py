@@ -22,6 +22,7 @@ from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
 from placer.front_words import in_front_words
 from placer.plan.plan import Plan
 from placer.plan.report import Report
+from placer.plan.rows import GateVerdict
 from placer.prediction.predicted_step import PredictedStep
 from placer.problem.conflict import Conflict
 from placer.questions.auto_result import AutoResult
@@ -30,6 +31,7 @@ from placer.rendering.html.columns import placement_columns, step_columns
 from placer.rendering.json_text import to_json
 from placer.rendering.text import conflict_text
 from placer.rendering.text.answers import (
+    gate_words,
     idle_note,
     model_parts,
     plan_answer,
@@ -80,8 +82,9 @@ def render_page(result: Plan | Report | AutoResult) -> str:
     source = result if plan is None or plan.step is None else plan
     step = source.step() if source.step else None
     if isinstance(result, Plan):
-        return _render({"plan": document}, step, plan, plan_answer(result), model_parts(result))
-    return _render(document, step, plan, report_answer(result), report_parts(result))
+        document, answer = {"plan": document}, plan_answer(result)
+        return _render(document, step, plan, answer, model_parts(result), result.gate)
+    return _render(document, step, plan, report_answer(result), report_parts(result), result.gate)
 
 
 def in_notebook(result: Plan | Report) -> str:
@@ -104,6 +107,7 @@ def _render(
     placed: Plan | None = None,
     answer: str = "",
     parts: Sequence[str] = (),
+    gate: GateVerdict | None = None,
 ) -> str:
     """``document`` is a report as JSON has it, or has a ``plan`` alone; ``parts`` name it."""
     import jinja2
@@ -116,17 +120,7 @@ def _render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        amount_of_bytes=format_bytes,
-        conflict=Conflict.from_json,
-        conflict_sentences=conflict_text.conflict_sentences,
-        fix_line=conflict_text.fix_line,
-        memory_parts=_memory_parts,
-        seconds=quantities.format_seconds,
-        flops=quantities.format_flops,
-        intensity=quantities.format_intensity,
-        shape=quantities.format_shape,
-    )
+    environment.filters.update(_filters())
     script = _library() + "".join(_read(f"static/{name}.js") for name in _SCRIPTS)
     script = f'(() => {{\n"use strict";\n{script}}})();\n'
     style = _read("static/page.css")
@@ -143,6 +137,7 @@ def _render(
         auto=document.get("auto"),
         answer=answer,
         placed_notes=_placed_notes(placed, step, "auto" in document),
+        gate=gate_words(gate) if gate else "",
         fits=placed is not None and placed.fits,
         words="" if placed is None else status_words(placed),
         parts=parts,
@@ -157,6 +152,21 @@ def _render(
         style=style,
         style_hash=_hash(style),
     )
+
+
+def _filters() -> dict[str, Any]:
+    """Functions of the template."""
+    return {
+        "amount_of_bytes": format_bytes,
+        "conflict": Conflict.from_json,
+        "conflict_sentences": conflict_text.conflict_sentences,
+        "fix_line": conflict_text.fix_line,
+        "memory_parts": _memory_parts,
+        "seconds": quantities.format_seconds,
+        "flops": quantities.format_flops,
+        "intensity": quantities.format_intensity,
+        "shape": quantities.format_shape,
+    }
 
 
 def _placed_notes(placed: Plan | None, step: PredictedStep | None, is_automatic: bool) -> list[str]:
@@ -177,12 +187,8 @@ def json_in_script(value: Any) -> str:
 def _memory_parts(device: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the parts of what a device requires, and its bars in hundredths of the limit."""
     peak, usable = device["peak_memory_bytes"], device["usable_bytes"]
-    required, in_use = device["required_bytes"], device.get("in_use_peak_bytes")
-    resident = min(device.get("resident_bytes") or 0, peak or 0)
-    in_use = min(max(in_use or 0, peak or 0), required or 0)
-    found: dict[str, Any] = {"need": device.get("allocator") and required}  # a CPU has no chunks
-    found["padding"] = max(0, in_use - (peak or 0))
-    found["fragmentation"] = max(0, (required or 0) - in_use)
+    required, resident = device["required_bytes"], min(device.get("resident_bytes") or 0, peak or 0)
+    found: dict[str, Any] = {"beyond": (required or 0) - (peak or 0)}
     known = required is not None and usable and usable != AMPLE_BYTES
     found["share"] = required / usable if known else None
     found["share_text"] = quantities.share_of_cap(required, usable)

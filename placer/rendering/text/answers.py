@@ -4,7 +4,7 @@ from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, format_count
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import NEVER
-from placer.plan.rows import device_words
+from placer.plan.rows import GateVerdict, device_words
 from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.problem.limits import fullest, limits_for, limits_option, overruns
 from placer.rendering.quantities import share_of_cap
@@ -144,6 +144,12 @@ def report_answer(report: Report) -> str:
     usable = format_bytes(memory.usable_bytes)
     verb = "May fit" if least else "Fits"
     return f"{verb} on one {device}: a step requires {required} of {usable} ({share})."
+
+
+def gate_words(gate: GateVerdict) -> str:
+    """Returns a verdict with its reasons in a line."""
+    told = "; ".join((*gate.failures, *gate.notes))
+    return f"Gate {'passed' if gate.passed else 'failed'}{told and f': {told}'}."
 
 
 def idle_note(plan: Plan) -> str:

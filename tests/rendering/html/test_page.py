@@ -19,7 +19,7 @@ from steps_by_hand import drawn_plan, drawn_step
 import placer.rendering.html
 from placer.errors import UsageError
 from placer.front_words import command_line
-from placer.plan.rows import PlanWarning
+from placer.plan.rows import GateVerdict, PlanWarning
 from placer.prediction.predicted_step import KINDS
 from placer.questions.auto_result import AutoResult, AutoRow
 from placer.rendering.html.page import _render, json_in_script, render_page
@@ -202,7 +202,7 @@ def test_the_page_carries_the_licence_of_the_library_in_it():
 
 
 def test_the_need_of_a_device_is_told_in_parts():
-    """Peak, workspace with padding, and fragmentation are the need, in words and in the bar."""
+    """The peak, and what is beyond it, are the need, in words and in the bar."""
     row = replace(
         small_plan().devices[0],
         resident_bytes=40 << 20,
@@ -213,8 +213,7 @@ def test_the_need_of_a_device_is_told_in_parts():
         usable_bytes=200 << 20,
     )
     page = render_page(small_plan(devices=(row, *small_plan().devices[1:])))
-    assert '<td class="number" data-head="Workspace, padding">10.0 MiB</td>' in page
-    assert '<td class="number" data-head="Fragmentation">40.0 MiB</td>' in page
+    assert '<td class="number" data-head="Beyond the peak">50.0 MiB</td>' in page
     bars = re.findall(
         r'<rect class="(resident|step|padding)"[^>]* x="([0-9.]+)" width="([0-9.]+)"', page
     )
@@ -227,6 +226,17 @@ def test_the_need_of_a_device_is_told_in_parts():
         row = replace(row, usable_bytes=usable << 20)
         page = render_page(small_plan(devices=(row, *small_plan().devices[1:])))
         assert f'<svg class="gauge {level}"' in page
+
+
+@pytest.mark.parametrize("result", [small_plan(), small_report(plan=small_plan())])
+def test_a_verdict_of_gates_stands_on_the_page_as_in_the_text(result):
+    """Of a plan, and of a report, which has its own."""
+    verdict = GateVerdict(passed=False, failures=("GPU:0 requires 9 GiB",), notes=("so be it",))
+    assert "Gate" not in render_page(result)
+    page = render_page(replace(result, gate=verdict))
+    assert '<p class="note">Gate failed: GPU:0 requires 9 GiB; so be it.</p>' in page
+    told = " ".join(replace(result, gate=verdict).summary().split())
+    assert "verdict failed why GPU:0 requires 9 GiB note so be it" in told
 
 
 def test_messages_are_those_of_the_text():
