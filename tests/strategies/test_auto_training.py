@@ -5,13 +5,13 @@ The devices are slow, so that small models are worth dividing.
 
 import itertools
 import os
-import subprocess
 import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from fuzzing.warm_children import run_python
 from keras_models import BATCH, COUNT, MODELS, fresh
 from long_tests import sometimes
 
@@ -187,6 +187,8 @@ def test_a_saved_result_trains_in_another_process(clusters, tmp_path):
     with placer.Plan.load(tmp_path / "plan.json").bind(model):
         assert model.fit(x, y, **settings).history["loss"] == expected
     code = f"""
+import sys
+sys.path = {sys.path!r}
 import placer
 placer.cpu_devices(2)
 import tensorflow as tf
@@ -196,9 +198,7 @@ model, x, y = fresh(MODELS["transformer"])
 with placer.AutoResult.load("auto.json").bind(model):
     print(model.fit(x, y, **{settings!r}).history["loss"])
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = run_python(["-c", code], tmp_path)
     assert done.stdout.strip() == str(expected), done.stderr
 
 

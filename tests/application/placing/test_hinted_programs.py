@@ -56,10 +56,10 @@ def test_a_transformer_runs_as_planned(resources, keep):
     plan's in TensorFlow's own graphs, and losses are equal bit for bit.  With the hints for law
     all of them stay in the graph; without, those that the placement parts are gone, and more
     is sent with them than without."""
-    graph = transformer(resources=resources)
+    graph = transformer(3, resources=resources)
     source = graph.as_graph_def()
     request = {"outputs": OUTPUTS, "offload": "never", "time_limit": 60, "work_limit": 1}
-    plan = placer.place(graph, "2xGPU:176KiB", keep_colocation=keep, **request)
+    plan = placer.place(graph, "2xGPU:120KiB", keep_colocation=keep, **request)
     assert plan.fits
     assert {"GPU:0", "GPU:1"} <= set(plan.placement.values())
     assert (plan.hints_apart == 0) == keep

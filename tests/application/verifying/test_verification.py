@@ -1,11 +1,9 @@
 """Verifications of files: without a plan, for some outputs, of real models, and what goes wrong."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
+from fuzzing.warm_children import run_python
 from placements import cut_placement, plan_for
 
 from placer import apply, verify
@@ -314,7 +312,7 @@ tf.saved_model.save(model, sys.argv[1], signatures=act)
 def test_a_model_with_types_of_another_package_is_verified_by_its_graph(tmp_path):
     """``tf.saved_model.load`` refuses it, a session does not; the result says how it was run."""
     path = tmp_path / "policy"
-    subprocess.run([sys.executable, "-c", FOREIGN_TYPE, str(path)], check=True)
+    assert run_python(["-c", FOREIGN_TYPE, path]).returncode == 0
     program = load_program(path)
     plan = plan_for(program, cut_placement(program, ["GPU:0", "GPU:1"]), batch_size=3)
     found = verify(path, plan)
