@@ -1,14 +1,18 @@
 """Numbers as people read them; ``cost_models.byte_sizes`` writes bytes and times."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, rounded, three_digits
 from cost_models.byte_sizes import format_seconds as format_seconds
 from placer.graph.walks import grouped
-from placer.plan.rows import PlannedDevice
 from placer.problem.limits import Limited, limit_words
+
+if TYPE_CHECKING:  # help and wrong usage load no dataclasses
+    from placer.plan.rows import PlannedDevice
 
 _CALLS = re.compile(r"(?<![\w/])((Stateful)?PartitionedCall(_\d+)?/)+")
 
