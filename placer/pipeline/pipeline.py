@@ -130,7 +130,7 @@ def _whole_instead(plan: Plan, wanted: Options) -> PlanWarning | None:
     if not plan.fits or not plan.model.get("division"):
         return None
     message = (
-        f"the whole batch may be faster than --strategy {wanted.strategy} (not tried); placer auto "
+        f"The whole batch may be faster than --strategy {wanted.strategy} (not tried); placer auto "
         "compares the two"
     )
     return PlanWarning(code="whole_instead", message=message, count=1, ops=())

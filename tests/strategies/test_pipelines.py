@@ -244,7 +244,7 @@ def test_a_pipeline_of_loops_gives_what_the_whole_gives():
 def test_a_plan_that_divides_the_batch_says_that_the_whole_was_not_tried(stack: Path):
     """In the JSON and the page of a plan; not where the number of pieces shows it."""
     plan = placer.place(stack, "2xT4", strategy="micro-batches:4", **REQUEST)
-    told = "the whole batch may be faster than "
+    told = "The whole batch may be faster than "
     rows = json.loads(render_result(plan, "json", width=80))["warnings"]
     assert [told in row["message"] for row in rows if row["code"] == "whole_instead"] == [True]
     assert told in render_result(plan, "html", width=80)

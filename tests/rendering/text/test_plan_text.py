@@ -7,13 +7,23 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from plans_by_hand import MIB, device_row, infeasible_plan, small_plan, transfer_row
+from plans_by_hand import (
+    MIB,
+    device_row,
+    infeasible_plan,
+    small_plan,
+    small_report,
+    transfer_row,
+)
 
 from placer.graph.rewriting import Rewriting, Swap
+from placer.pipeline.fixes import fit_note
 from placer.plan.rows import PlanWarning
 from placer.problem.conflict import CapInConflict, Conflict
 from placer.rendering.html.page import render_page
+from placer.rendering.quantities import share_of_cap
 from placer.rendering.results import render_result
+from placer.rendering.text.answers import report_answer
 from placer.rendering.text.explanation_text import conflict_blocks
 from placer.rendering.text.formats import render
 from placer.rendering.text.layout import ROWS, Rows, to_text
@@ -357,3 +367,17 @@ def test_what_swaps_send_is_no_part_of_the_cost():
     assert f"made of 3.00 MiB sent in 4 messages; {added}" in text
     assert "the step is 100 µs (10.0%) longer than before fit, predicted" in " ".join(text.split())
     assert "FEASIBLE (found, not proven best)" in text
+
+
+def test_a_step_made_to_fit_is_longer_by_one_share_wherever_it_is_said():
+    """In the plan, and beside a change that would fit; a report rounds a limit as a plan does."""
+    metrics = replace(small_plan().metrics, fit_extra_seconds=0.3, step_seconds=1.5)
+    plan = small_plan(metrics=metrics)
+    assert "300 ms (25.0%) longer than before " in " ".join(render_plan(plan).split())
+    assert fit_note(plan).startswith("step 25.0% longer (predicted): ")
+    found = small_report()
+    required = found.memory.required_bytes
+    full = replace(found, memory=replace(found.memory, usable_bytes=required + 1))
+    assert full.memory.required_bytes == required
+    assert report_answer(full).endswith(f"{share_of_cap(required, required + 1)}).")
+    assert share_of_cap(required, required + 1) == "<100%"
