@@ -30,15 +30,20 @@ class Checked(keras.layers.Layer):
             return tf.debugging.check_numerics(values, "the values")
 
 
-def main():
-    placer.cpu_devices(2)
+def checked():
+    """A model whose values are looked at, and its data."""
     model = keras.Sequential([keras.Input((24,)), Checked(), keras.layers.Dense(5)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("sgd", loss, jit_compile=False)
-    _, x, y = keras_models.functional()
+    return model, *keras_models.functional()[1:]
+
+
+def main():
+    placer.cpu_devices(2)
+    model, x, y = keras_models.fresh(checked)
     x, y = x[: keras_models.BATCH], y[: keras_models.BATCH]
     wrong = np.concatenate([x[:-1], np.full_like(x[:1], np.nan)])  # in the second replica
-    with bound(model, (x, y)):
+    with bound(model, checked):
         model.train_on_batch(x, y)
         for batch in (wrong, x, x):
             try:

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import keras
@@ -30,17 +30,19 @@ UNEVEN = TrainingDivision(replicas=TWO, replicated=True, speeds=(1.0, 3.0))
 FIT = {"batch_size": BATCH, "verbose": 0, "shuffle": False}
 
 
-def planned(model, data, division=EVEN, devices="2xT4"):
-    """The plan of the model's step in replicated replicas, and how to run it."""
+@cache
+def planned(build, division=EVEN):
+    """The plan of the step of such a model in replicated replicas, and how to run it."""
+    model, x, y = fresh(build)
     method = partial(divided_train_step, division=division)
-    step = trace_step(model, batch_specs(data), "train_step", method(model))
-    plan = placer.place(step, devices, batch_size=BATCH, work_limit=10, time_limit=60)
+    step = trace_step(model, batch_specs((x, y)), "train_step", method(model))
+    plan = placer.place(step, "2xT4", batch_size=BATCH, work_limit=2, time_limit=60)
     return plan, BoundStep(method=method, parts=division.parts, adapts=True)
 
 
-def bound(model, data, division=EVEN):
-    """The block in which the model trains so."""
-    plan, step = planned(model, data, division)
+def bound(model, build, division=EVEN):
+    """The block in which the model, which ``build`` made, trains so."""
+    plan, step = planned(build, division)
     return bind_model(plan, model, step=step)
 
 
@@ -82,7 +84,7 @@ def test_twenty_losses_are_those_of_mirrored_strategy():
     """The same model, batches and optimizer under TensorFlow's own data parallelism."""
     model, x, y = fresh(dense)
     x, y = x[:BATCH], y[:BATCH]
-    with bound(model, (x, y)) as block:
+    with bound(model, dense) as block:
         ours = [float(model.train_on_batch(x, y)) for _ in range(20)]
         require_alike(block)
     weights = fresh(dense)[0].get_weights()
@@ -111,7 +113,7 @@ def test_training_is_that_of_keras_with_clipping_and_a_smaller_last_batch(build,
     plain, x, y = fresh(build)
     expected = plain.fit(x[:65], y[:65], epochs=2, **FIT).history
     model, x, y = fresh(build)
-    with bound(model, (x, y), division) as block:
+    with bound(model, build, division) as block:
         found = model.fit(x[:65], y[:65], epochs=2, **FIT).history
         require_alike(block)
     for name, values in expected.items():
@@ -122,8 +124,8 @@ def test_training_is_that_of_keras_with_clipping_and_a_smaller_last_batch(build,
 
 def test_partition_graphs_show_collectives_and_no_weights():
     """What TensorFlow runs: one all-reduce per device, and no tensor of a weight's shape sent."""
+    plan, step = planned(dense)
     model, x, y = fresh(dense)
-    plan, step = planned(model, (x, y))
     data = tf.constant(x[:BATCH]), tf.constant(y[:BATCH])
     with bind_model(plan, model, step=step) as block:
         function = block.placed("train_step", data)
@@ -149,7 +151,7 @@ def test_partition_graphs_show_collectives_and_no_weights():
 def test_what_is_assigned_from_outside_is_assigned_to_all(tmp_path):
     """Weights that are loaded, a learning rate that a callback changes, a checkpoint restored."""
     model, x, y = fresh(dense)
-    with bound(model, (x, y)) as block:
+    with bound(model, dense) as block:
         model.fit(x, y, **FIT)
         model.save_weights(tmp_path / "early.weights.h5")
         prefix = tf.train.Checkpoint(model=model).save(tmp_path / "early")
@@ -199,8 +201,8 @@ def test_sparse_gradients_are_refused():
 
 def test_two_replicas_on_one_device_are_refused():
     """They would wait for each other in the ring until it times out."""
+    plan, step = planned(dense)
     model, x, y = fresh(dense)
-    plan, step = planned(model, (x, y))
     placement = {op: name.replace("GPU:1", "GPU:0") for op, name in plan.placement.items()}
     variables = {op: name.replace("GPU:1", "GPU:0") for op, name in plan.variables.items()}
     merged = replace(plan, placement=placement, variables=variables)

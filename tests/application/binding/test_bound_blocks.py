@@ -37,6 +37,12 @@ def split_plan(model, data, pins=None):
     return placer.place(step, "2xT4", batch_size=8, pins=pins, time_limit=1)
 
 
+@pytest.fixture(scope="module")
+def split():
+    """Such a plan for the model of three layers."""
+    return split_plan(classifier(), (X, CLASSES))
+
+
 def homes(model):
     """The device of every weight and slot, by path."""
     variables = [*model.weights, *model.optimizer.variables]
@@ -202,12 +208,12 @@ def test_a_model_that_is_built_by_its_first_batch_trains_as_planned():
     assert found["scores/last/kernel"] == found["adam/scores_last_kernel_momentum"] == "CPU:2"
 
 
-def test_a_model_compiled_in_the_block_is_bound_again():
+def test_a_model_compiled_in_the_block_is_bound_again(split):
     """The new optimizer's slots are beside their weights, and what is trained is what Keras
     trains."""
     plain, model = classifier(), classifier()
     expected = frozen(plain)
-    with split_plan(model, (X, CLASSES)).bind(model) as bound:
+    with split.bind(model) as bound:
         assert frozen(model) == [pytest.approx(losses, rel=1e-6) for losses in expected]
         assert model.train_function in bound.runners.values()
         where = homes(model)
@@ -256,19 +262,17 @@ def test_replicas_of_predict_follow_the_weights():
     assert np.allclose(model.predict(X, verbose=0), plain.predict(X, verbose=0), atol=1e-5)
 
 
-def test_a_forgotten_with_is_told(caplog):
+def test_a_forgotten_with_is_told(split, caplog):
     """Nothing would be placed, without a word."""
-    model = classifier()
-    split_plan(model, (X, CLASSES)).bind(model)
+    split.bind(classifier())
     gc.collect()
     assert "write 'with plan.bind(model):'" in caplog.text
 
 
-def test_a_placed_function_says_once_that_originals_stay(caplog):
+def test_a_placed_function_says_once_that_originals_stay(split, caplog):
     """Until copy_back the model has its first values."""
     model = classifier()
-    plan = split_plan(model, (X, CLASSES))
-    placed = placer.apply(placer.training_step(model, (X, CLASSES)), plan)
+    placed = placer.apply(placer.training_step(model, (X, CLASSES)), split)
     for _ in range(2):
         placed((tf.constant(X[:8]), tf.constant(CLASSES[:8])))
     assert caplog.text.count("have the new values after copy_back()") == 1
