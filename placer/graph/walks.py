@@ -1,4 +1,4 @@
-"""Everything that something leads to, and things put together by what they have in common."""
+"""Finds everything that something leads to, and puts together what has a key in common."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Value = TypeVar("Value")
 
 
 def reached(starts: Iterable[Key], following: Callable[[Key], Iterable[Key]]) -> list[Key]:
-    """``starts`` and all that ``following`` leads to from them, each once, as it is found; what was
-    found last is followed first.
+    """Returns ``starts`` and all that ``following`` leads to from them, each once, as it is found;
+    what was found last is followed first.
 
     >>> reached("a", {"a": "bc", "b": "d", "c": "d", "d": ""}.__getitem__)
     ['a', 'b', 'c', 'd']
@@ -27,7 +27,7 @@ def reached(starts: Iterable[Key], following: Callable[[Key], Iterable[Key]]) ->
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """The values of every key, in their order.
+    """Returns the values of every key, in their order.
 
     >>> grouped([("a", 1), ("b", 2), ("a", 3)])
     {'a': [1, 3], 'b': [2]}
