@@ -52,10 +52,10 @@ def classes(graph_def):
 
 @pytest.mark.parametrize(("resources", "keep"), [(True, False), (False, True)])
 def test_a_transformer_runs_as_planned(resources, keep):
-    """A training step on two devices that hold 60% of it each: ops, variables and transfers are the
-    plan's in TensorFlow's own graphs, and losses are equal bit for bit.  With the hints for law
-    all of them stay in the graph; without, those that the placement parts are gone, and more
-    is sent with them than without."""
+    """A training step on two devices that hold half or two thirds of its peak: ops, variables and
+    transfers are the plan's in TensorFlow's own graphs, and losses are equal bit for bit.  With the
+    hints for law all of them stay in the graph; without, those that the placement parts are gone,
+    and more is sent with them than without."""
     graph = transformer(3, resources=resources)
     source = graph.as_graph_def()
     request = {"outputs": OUTPUTS, "offload": "never", "time_limit": 60, "work_limit": 1}
