@@ -61,6 +61,15 @@ class PeakRequest:
         return is_large and self.asks_least_cost and self.searches_orders
 
     @property
+    def is_divided(self) -> bool:
+        """Whether the least cost of a program is asked for that no accelerator holds."""
+        given = self.problem
+        moments = (sum(each.values()) for each in given.live_bytes)
+        held = sum(given.resident_bytes) + max(moments, default=0)
+        most = max((given.capacity_bytes[device] for device in given.beside_host), default=held)
+        return self.searches_orders and self.asks_least_cost and held > most
+
+    @property
     def proves_beside(self) -> bool:
         """Whether a bound is sought on a core of its own: of a program so large that rows prove
         little.  With one accelerator they decide at once."""

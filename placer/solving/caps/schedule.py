@@ -25,6 +25,8 @@ class StageSchedule:
     orders_share: float = 0.75  # for searches along the orders
     orders_share_of_few: float = 0.45  # the same where rows found what fits and may prove it
     mend_share: float = 0.8  # for mending
+    soon_share: float = 0.3  # for mending before more search what costs less than
+    soon_below: float = 0.5  # times what fits
     mended_judged: int = 6  # predictions that it has, however late, if that may halve the cost
     next_share: float = 0.5  # for each search by rows once something was above a cap
     least_rows_seconds: float = 2.0  # to start the solver and find anything

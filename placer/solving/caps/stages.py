@@ -68,21 +68,12 @@ def solve_under_peaks(
 def _first_plan(search: StagedRun, deadline: Deadline) -> Reasons:
     """Where no accelerator holds all, a placement along the orders before anything is proven."""
     request = search.request
-    if not _is_divided(request):
+    if not request.is_divided:
         return None
     is_open = request.problem.spill == "auto"
     share = SCHEDULE.plan_share_with_host if is_open else SCHEDULE.plan_share
     ended = _along_orders(search, deadline, share, fits_first=True)
     return "no accelerator holds all", ended
-
-
-def _is_divided(request: PeakRequest) -> bool:
-    """Whether the least cost of a program is asked for that no accelerator holds."""
-    given = request.problem
-    moments = (sum(each.values()) for each in given.live_bytes)
-    held = sum(given.resident_bytes) + max(moments, default=0)
-    most = max((given.capacity_bytes[device] for device in given.beside_host), default=held)
-    return request.searches_orders and request.asks_least_cost and held > most
 
 
 def _along_orders(
@@ -238,7 +229,7 @@ def _orders(search: StagedRun, deadline: Deadline) -> Reasons:
         why = "trying to bring devices back under their limits" if is_missed else "nothing fits yet"
     elif request.is_layered:
         why = "the program is large: rows find little"
-    elif _is_divided(request):
+    elif request.is_divided:
         why = "no accelerator holds all"
     else:
         return None
@@ -246,6 +237,14 @@ def _orders(search: StagedRun, deadline: Deadline) -> Reasons:
     is_few = is_fitted and not is_missed and not request.is_layered
     share = SCHEDULE.orders_share_of_few if is_few else SCHEDULE.orders_share
     return why, _along_orders(search, deadline, share)
+
+
+def _mend_soon(search: StagedRun, deadline: Deadline) -> Reasons:
+    """Mends what costs clearly less than what fits: it is often only a little above a limit."""
+    near, most = search.found.nearest, SCHEDULE.soon_below * search.found.value
+    if near is None or near.value is None or near.value >= most:
+        return None
+    return _mend(search, deadline.part(SCHEDULE.soon_share))
 
 
 def _mend(search: StagedRun, deadline: Deadline) -> Reasons:
@@ -340,6 +339,7 @@ STAGES = (
     StageKind("fit", _fit),
     StageKind("baselines", _baselines),
     StageKind("rows", _rows),
+    StageKind("mend", _mend_soon),
     StageKind("orders", _orders),
     StageKind("mend", _mend, comes_late=True),
     StageKind("tidy", _tidy),  # there may be no time for it later

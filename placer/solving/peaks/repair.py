@@ -3,9 +3,9 @@
 What an allocator needs beyond the bytes that it is asked for depends on all that a device holds,
 and no search along the orders knows it.  So what is left above the caps is looked for by moves of
 single units, of stretches along the depth of the model and of what lies between one border and
-another that is as cheap, from the device that is the most above its cap to others.  Those are tried
-first that leave the least above the caps as far as is counted,
-and of these the ones that send the least.  All borders along the depth are moved together, too
+another that is as cheap, from the device that is the most above its cap to others, the host among
+them.  Those are tried first that leave the least above the caps as far as is counted, and of these
+the ones that cost the least.  All borders along the depth are moved together, too
 (:mod:`placer.solving.peaks.sliding`): of layers that are alike many divisions send as much.
 """
 
@@ -133,6 +133,7 @@ class _Moves:
     def __init__(self, peaks: PeakProblem, most_bytes: float) -> None:
         self.peaks, self.most_bytes = peaks, most_bytes
         self.capacity = np.array(peaks.capacity, np.float64)
+        self.held = _most_held(peaks)
         self.nets_of: list[list[ProblemTensor]] = [[] for _ in range(peaks.units.unit_count)]
         for net in peaks.units.nets:
             for unit in _pins(net):
@@ -151,7 +152,7 @@ class _Moves:
             # a move that leaves more above a cap is none
             for target in sorted(targets if above < 0.9 * over[worst] else ()):
                 moved = _moved(here, units, target)
-                sent = self.sent(units, here, moved)
+                sent = self.cost_of(units, here, moved)
                 if sent < most_more and not is_late():
                     more = max(0.0, self.peaks.peak(moved == target) - limit[target])
                     ranked.append((above + more, sent, len(ranked), moved))
@@ -172,7 +173,7 @@ class _Moves:
             left.append((self.above(here, device, units, limit), len(left), units))
         for above, _, units in sorted(left, key=lambda each: each[:2])[:24]:
             allowed = set.intersection(*(set(self.peaks.units.allowed[unit]) for unit in units))
-            yield above, units, allowed - {device, self.peaks.units.host}
+            yield above, units, allowed - {device}
 
     def above(self, here: Ints, device: int, units: Ints, limit: float) -> float:
         """By how much a device is counted above a limit without some of its units."""
@@ -208,32 +209,36 @@ class _Moves:
             size += float(self.peaks.resident[unit])
             if size > room or target not in self.peaks.units.allowed[unit]:
                 break
-            total += self.sent_by(unit, moved, target)
+            total += self.cost_of_one(unit, moved, target)
             moved[unit] = target
             part = int(12 * size / max(1.0, room))  # for each, the cheapest border
             best[part] = min(best.get(part, (total, count)), (total, count))
         return [count for _, count in best.values()]
 
-    def sent_by(self, unit: int, here: Ints, target: int) -> int:
-        """The bytes that are sent more once a unit has moved."""
+    def cost_of_one(self, unit: int, here: Ints, target: int) -> int:
+        """The bytes that a placement costs more once a unit has moved."""
         alone = np.array([unit])
-        return self.sent(alone, here, _moved(here, alone, target))
+        return self.cost_of(alone, here, _moved(here, alone, target))
 
     def stretches(self, units: Ints) -> Iterator[Ints]:
         """The largest units of a device one by one, and stretches of them all along the depth."""
-        order = np.argsort(-self.peaks.resident[units], kind="stable")
+        order = np.argsort(-self.held[units], kind="stable")
         yield from units[order[:40], None]
         for position in self.peaks.positions[:1]:
             along = units[np.argsort(position[units], kind="stable")]
             for parts in (4, 8, 16, 32):
                 yield from (part for part in np.array_split(along, parts) if len(part) > 1)
 
-    def sent(self, units: Ints, here: Ints, moved: Ints) -> int:
-        """The bytes that are sent more once ``units`` have moved."""
+    def cost_of(self, units: Ints, here: Ints, moved: Ints) -> int:
+        """The bytes that a placement costs more once ``units`` have moved."""
         nets = {id(net): net for unit in units for net in self.nets_of[unit]}
-        return sum(
+        cost = self.peaks.units.cost
+        total: int = sum(
             net.bytes * (_receivers(net, moved) - _receivers(net, here)) for net in nets.values()
         )
+        for unit in units.tolist():
+            total += int(cost[unit][moved[unit]] - cost[unit][here[unit]])
+        return total
 
 
 def _pins(net: ProblemTensor) -> set[int]:

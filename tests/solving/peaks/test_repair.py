@@ -16,19 +16,19 @@ CHEAP = (3, 7)
 """After which ops of the chain little is handed on."""
 
 
-def chain(*caps: int) -> PeakProblem:
+def chain(*caps: int, host_bytes: int = 0, allowed: Sequence[int] = (0, 1)) -> PeakProblem:
     """Twelve ops in a row, of a byte each, for two devices with ``caps`` beside a host.
 
     0 -> 1 -> 2 -> 3 - 4 -> 5 -> 6 -> 7 - 8 -> 9 -> 10 -> 11         -> nine bytes, - one
     """
     tensors = [(op, [op + 1], 1 if op in CHEAP else 9) for op in range(11)]
     problem = problem_of(
-        resident=[1] * 12, tensors=tensors, capacity=[12, 12, 0], allowed=[[0, 1]] * 12
+        resident=[1] * 12, tensors=tensors, capacity=[12, 12, host_bytes], allowed=[[*allowed]] * 12
     )
     units = reduce_to_units(problem)
     lifetimes = PossibleLifetimes(orders=1, length=12)
     positions = [np.arange(12.0)]
-    return to_peak_problem(problem, units, lifetimes, (*caps, 0), positions=positions)
+    return to_peak_problem(problem, units, lifetimes, (*caps, host_bytes), positions=positions)
 
 
 def test_a_border_moves_to_the_next_that_is_as_cheap() -> None:
@@ -58,3 +58,17 @@ def test_what_sends_too_much_is_no_move() -> None:
 
     assert repair(peaks, begun, judge, lambda: False, most_bytes=1) == begun
     assert peaks.value(repair(peaks, begun, judge, lambda: False)) >= 9
+
+
+def test_where_no_accelerator_has_room_the_host_takes_what_is_cheapest_there() -> None:
+    """Either device is one above what the prediction lets it have.  The first op sends nine bytes
+    from the host, and as few as any; of the others two go, up to where little is handed on."""
+    peaks = chain(5, 5, host_bytes=12, allowed=(0, 1, 2))
+    begun = [0] * 6 + [1] * 6
+
+    def judge(device_of: Sequence[int]) -> list[int]:
+        return [[*device_of].count(0) - 5, [*device_of].count(1) - 5, -1]
+
+    mended = repair(peaks, begun, judge, lambda: False)
+    assert mended == [2, *[0] * 5, 2, 2, *[1] * 4]
+    assert peaks.value(mended) == peaks.value(begun) + 9 + 1
