@@ -86,13 +86,13 @@ class LiveBytes:
     def _output(self, op: int, value: int) -> int:
         """The buffer of an output; see ``Simulation._output_buffer``."""
         layout, held, effect = self.layout, self.held, self.layout.effects[op]
-        memory = self.number[layout.memory[value]]
         if effect == Effect.RESIDENT:
             return self._new(0, 0)
         is_read = effect == Effect.READ_VARIABLE
         if is_read and layout.variables[op][0] not in layout.copied_on_read:
             variable = self.variables[op][0]
             if self.current[variable] == _NONE:
+                memory = self.number[layout.memory[value]]
                 self._set(self.current, variable, self._new(0, memory))
             return self.current[variable]
         for source in layout.shared.get(value, ()):
@@ -102,7 +102,7 @@ class LiveBytes:
             buffer = held[source]
             if buffer != _NONE and self.holders[buffer] == 1 and self.bytes[buffer]:
                 return buffer
-        return self._new(layout.bytes[value], memory)
+        return self._new(layout.bytes[value], self.number[layout.memory[value]])
 
     def _update(self, op: int) -> None:
         """The old values of the variables live on while they are read."""

@@ -31,7 +31,7 @@ from placer.plan.plan import Plan
 from placer.plan.request import AUTO, NEVER, Options
 from placer.problem.conflict import Conflict, Fix
 from placer.problem.grouping import GRADIENTS, HINTS, together_request
-from placer.problem.limits import limits_for, limits_option
+from placer.problem.limits import limits_for, limits_option, spell_limits
 from placer.problem.pins import pin_request
 from placer.problem.placement_problem import NEVER_SPILL
 from placer.solving.process import clock
@@ -318,8 +318,7 @@ class _Trials:
         return PlacedFix(kind="caps", change=change, note=note, plan=best)
 
     def _with_caps(self, usable: Mapping[str, int], factor: float) -> Options:
-        caps = limits_option(self._limits(usable, factor)).removeprefix("--max-memory ")
-        return replace(self.wanted, max_memory=caps)
+        return replace(self.wanted, max_memory=spell_limits(self._limits(usable, factor)))
 
     def _limits(self, usable: Mapping[str, int], factor: float) -> dict[str, int]:
         """Returns the caps to ask for in place of those asked for, so that ``factor`` times

@@ -88,8 +88,11 @@ def limits_for(
     return limits
 
 
+def spell_limits(limits: Mapping[str, int]) -> str:
+    """Returns limits as ``--max-memory`` takes them."""
+    return ",".join(f"{name}={spell_bytes(size)}" for name, size in limits.items())
+
+
 def limits_option(limits: Mapping[str, int]) -> str:
     """Returns limits as an option of the command line."""
-    return (
-        f"--max-memory {','.join(f'{name}={spell_bytes(size)}' for name, size in limits.items())}"
-    )
+    return f"--max-memory {spell_limits(limits)}"

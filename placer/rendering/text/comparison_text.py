@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes
+from placer.graph.walks import grouped
 from placer.problem.limits import overruns
 from placer.questions.comparison import ComparedPlacement, Comparison
 from placer.rendering.quantities import drop_calls, format_seconds, known, share_of_cap
@@ -48,9 +49,7 @@ def _alike(found: Comparison) -> list[list[ComparedPlacement]]:
     """The solver's row, then the others, those together that came to one placement, or to none for
     one reason."""
     ours, *others = found.strategies
-    groups: dict[object, list[ComparedPlacement]] = {}
-    for row in others:
-        groups.setdefault((row.note, *sorted(row.placement.items())), []).append(row)
+    groups = grouped(((row.note, *sorted(row.placement.items())), row) for row in others)
     return [[ours], *groups.values()]
 
 

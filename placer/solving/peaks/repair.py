@@ -60,9 +60,9 @@ class _Mending:
         self.above = math.inf
         caps = [*peaks.capacity]
         del caps[peaks.units.host]
-        # a unit that takes less of a cap is no matter
-        self.heavy = np.flatnonzero(_most_held(peaks) > 1e-3 * max(caps, default=0))
         self.moves = _Moves(peaks, most_bytes)
+        # a unit that takes less of a cap is no matter
+        self.heavy = np.flatnonzero(self.moves.held > 1e-3 * max(caps, default=0))
         self.seen: set[bytes] = set()
         self.above_caps: set[bytes] = set()
         self.waiting: list[tuple[float, int, Ints, Floats]] = []
@@ -141,7 +141,7 @@ class _Moves:
 
     def likely(self, here: Ints, over: Floats, is_late: Callable[[], bool]) -> list[Ints]:
         """Placements one move away: what is counted above the caps, less what the prediction says
-        beyond that on devices above them, is the least; and then what is sent."""
+        beyond that on devices above them, is the least; and then what it costs."""
         counted = np.array(self.peaks.peaks(here.tolist()))
         gap = np.maximum(0.0, self.capacity + over - counted)
         limit = self.capacity - np.where(over > 0.0, gap, 0.0)
@@ -152,10 +152,10 @@ class _Moves:
             # a move that leaves more above a cap is none
             for target in sorted(targets if above < 0.9 * over[worst] else ()):
                 moved = _moved(here, units, target)
-                sent = self.cost_of(units, here, moved)
-                if sent < most_more and not is_late():
+                cost = self.cost_of(units, here, moved)
+                if cost < most_more and not is_late():
                     more = max(0.0, self.peaks.peak(moved == target) - limit[target])
-                    ranked.append((above + more, sent, len(ranked), moved))
+                    ranked.append((above + more, cost, len(ranked), moved))
         ranked.sort(key=lambda each: each[:3])
         return [moved for *_, moved in ranked[:6]]  # so many are judged, until one is better
 
