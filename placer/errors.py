@@ -19,8 +19,14 @@ class PlacerError(Exception):
 
     exit_code = 1
 
+    @property
+    def message(self) -> str:
+        """The text with the options of the command line, as records keep it; ``str`` has those of
+        the front."""
+        return super().__str__()
+
     def __str__(self) -> str:
-        return in_front_words(super().__str__())
+        return in_front_words(self.message)
 
 
 class UsageError(PlacerError):

@@ -131,7 +131,7 @@ def _find_shapes(
         except ShapeError as error:
             if binding.bound and not _cannot_import(program, binding, types):
                 raise
-            reason = str(error)
+            reason = error.message
     shapes = stated_shapes(types, program.stored_shapes, binding.inputs)
     message = f"shapes could not be inferred, those stated in the file are used: {reason}"
     return GraphShapes(shapes=shapes, values={}, types=types), [("no_inference", message, ())]

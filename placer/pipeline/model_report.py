@@ -80,7 +80,9 @@ def with_placement(found: Report, workload: Workload, devices: Devices) -> Repor
     try:
         require_known_shapes(workload.extraction)
     except ShapeError as error:
-        return replace(found, warnings=(*found.warnings, ("not_placed", f"not placed: {error}")))
+        return replace(
+            found, warnings=(*found.warnings, ("not_placed", f"not placed: {error.message}"))
+        )
     plan = untried(place_workload(workload, explains=True))
     return replace(found, plan=replace(plan, request=describe_request(devices, workload.wanted)))
 

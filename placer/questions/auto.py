@@ -155,7 +155,7 @@ class Choice:
                 return row
             built = way.build()
         except PlacerError as error:
-            return replace(row, tried=isinstance(error, NoSolutionError), note=str(error))
+            return replace(row, tried=isinstance(error, NoSolutionError), note=error.message)
         except MemoryError:
             raise
         except Exception as error:  # a step traced in parts runs the model's own code

@@ -20,6 +20,7 @@ from placer.strategies.requests import group_alone
 
 if TYPE_CHECKING:
     from placer.questions.auto import Choice
+    from placer.questions.auto_programs import Built
 
 _LINKS = 4.0
 """Links of so many times the bandwidth are what advice is about: NVLink instead of PCIe."""
@@ -68,8 +69,10 @@ class Advice:
     def _a_process_each(self, step: float) -> Iterator[str]:
         """About a process for every accelerator, each with the whole program and requests of its
         own: it answers none sooner, and all of them more often."""
-        count, whole = len(self.ways.cluster.workers), self.ways.on_fastest
-        if count < 2 or not whole.fits or self.program.trains or len(self.ways.alone) > 1:
+        count, whole = len(self.ways.cluster.workers), self.choice.built.get(AS_IT_IS)
+        if count < 2 or whole is None or not whole.fits:
+            return
+        if self.program.trains or len(self.ways.alone) > 1:
             return
         alone = whole.seconds_on(group_alone(self.ways.cluster, [self.ways.fastest]))
         size, unit = self.program.size or 1, "samples" if self.program.size else "batches"
@@ -124,17 +127,19 @@ class Advice:
         if size < 2 or not any(r.name == AS_IT_IS and r.over_bytes for r in self.choice.rows):
             return
         with suppress(PlacerError):  # a batch of fixed size has no smaller one
-            whole, half = (self._need(first, size), self._need(first, size // 2))
+            whole, half = (
+                self._as_it_is(first, count).plan.need_bytes[first] for count in (size, size // 2)
+            )
             cap = self.ways.cluster.device(first).usable_bytes
             slope = (whole - half) / (size - size // 2)
             found = int(size // 2 + (cap - half) / slope) if slope > 0 else 0
             for guess in (found, int(0.95 * found), int(0.8 * found)):
-                if 0 < guess < size and self.program.on_one_device(first, guess).fits:
+                if 0 < guess < size and self._as_it_is(first, guess).fits:
                     yield f"--batch-size {guess}: {AS_IT_IS}"
                     return
 
-    def _need(self, device: str, size: int) -> int:
-        return self.program.on_one_device(device, size).plan.need_bytes[device]
+    def _as_it_is(self, device: str, size: int) -> Built:
+        return self.program.as_it_is(self.program.on_one_device(device, size), device)
 
     def _faster_links(self, step: float) -> Iterator[str]:
         """The way that would be the fastest of those that fit if links were faster."""

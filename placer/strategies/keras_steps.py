@@ -156,7 +156,7 @@ def with_gradients(model: Any, trace: Callable[[], Any]) -> tuple[Any, str]:
         try:
             require_reducible(list(zip(variables, grads, strict=False)))
         except UsageError as error:
-            found.append(str(error))
+            found.append(error.message)
         return apply(grads, trainable_variables)
 
     with replaced(optimizer, "apply", told):

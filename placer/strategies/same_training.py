@@ -72,7 +72,7 @@ def decide_division(
         except MixesExamples as reason:
             return f"its loss is not a mean over the examples: {reason}", True
         except PlacerError as error:
-            return str(error), False
+            return error.message, False
     return "", True
 
 

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from cost_models.clusters import parse_cluster
+from placer.errors import UsageError
 from placer.plan.request import read_options
 from placer.questions.auto import Choice
 from placer.questions.auto_advice import Advice
 from placer.questions.auto_programs import open_program
 from placer.questions.auto_result import AutoRow
-from placer.questions.auto_ways import Ways
+from placer.questions.auto_ways import Way, Ways
 
 
 @pytest.mark.parametrize(("memory", "busy"), [("8MiB", "the whole batch on"), ("300KiB", "host")])
@@ -44,18 +45,56 @@ def test_what_is_too_close_to_tell_says_why(seconds, beside, told):
     assert Choice._explained(choice, other, row).note.startswith(told)
 
 
+def test_a_refusal_is_kept_in_one_wording():
+    """In Python as on the command line: who shows a row finds the words of its reader."""
+    error = UsageError("--strategy is for inference")
+
+    def refused():
+        raise error
+
+    way = Way(name="replicas:2", changes="", least_seconds=1.0, why_no_faster="", build=refused)
+    program = SimpleNamespace(note="", inexact=False)
+    choice = SimpleNamespace(program=program, ways=SimpleNamespace(to_beat=0.0), choosable=list)
+    choice._ruled_out = lambda way, row: row
+    assert str(error) == "strategy is for inference"
+    assert Choice._tried(choice, way).note == "--strategy is for inference"
+
+
 def test_a_process_for_each_is_told_in_the_figures_of_the_rows():
     """Times and samples per second leave out what Keras adds, as those of every strategy do; how
     many times as many counts it."""
     cluster = parse_cluster("2xT4")
     whole = SimpleNamespace(fits=True, seconds_on=lambda _: 40e-6)
-    ways = SimpleNamespace(cluster=cluster, on_fastest=whole, fastest="GPU:0", alone={"GPU:0": 0})
+    ways = SimpleNamespace(cluster=cluster, fastest="GPU:0", alone={"GPU:0": 0})
     program = SimpleNamespace(trains=False, size=8, keras_seconds=5e-4)
     choice = SimpleNamespace(program=program, ways=ways, ratio=lambda one, other: one / other)
+    choice.built = {"as-it-is": whole}
     (told,) = Advice(choice)._a_process_each(40e-6)
     assert told.startswith(
         "one process per accelerator: 400,000 samples/s in total (2.00 times as many), 40.0 µs per"
     )
+    whole.fits = False  # though a plan of it may
+    assert not list(Advice(choice)._a_process_each(40e-6))
+
+
+def test_a_smaller_batch_fits_as_its_row_has_it():
+    """Beside what is loaded and not used, which a plan puts on the host."""
+
+    def built(size, beside=0):
+        need = 2**20 * (size + beside)
+        return SimpleNamespace(
+            size=size, plan=SimpleNamespace(need_bytes={"GPU:0": need}), fits=need <= 2**26
+        )
+
+    program = SimpleNamespace(
+        size=256,
+        on_one_device=lambda device, size: built(size),
+        as_it_is=lambda alone, device: built(alone.size, beside=24),
+    )
+    row = AutoRow(name="as-it-is", changes="", least_seconds=0.0, over_bytes={"GPU:0": 1})
+    ways = SimpleNamespace(cluster=parse_cluster("1xGPU:64MiB"))
+    choice = SimpleNamespace(program=program, ways=ways, rows=[row])
+    assert [*Advice(choice)._smaller_batch()] == ["--batch-size 40: as-it-is"]
 
 
 @pytest.mark.parametrize(("idle", "beside"), [((), ""), ((3, 4), "7 B on CPU:0")])

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -225,6 +226,17 @@ def test_all_formats_carry_the_same_figures(found):
         known = strategy.transfer_bytes is not None
         assert row["transfer_bytes"] == (str(entry["transfer_bytes"]) if known else "")
         assert row["fits"] == str(entry["fits"])
+
+
+def test_rows_of_one_placement_and_other_figures_stay_apart(found):
+    """TensorFlow's default may not fit where the same placement, loaded as planned, does."""
+    rows = strategies(found)
+    alike = replace(rows["halves"], name="alike")
+    loaded = replace(alike, name="as-loaded", need_bytes={**alike.need_bytes, "GPU:0": 1 << 40})
+    known = replace(found, strategies=(rows[OURS], rows["halves"], alike, loaded))
+    text = render(lambda w: comparison_blocks(known, w), "text", width=100, colour=False)
+    assert re.search(r"^  halves +.*the same: alike$", text, re.M)
+    assert re.search(r"^as-loaded +", text, re.M)
 
 
 def test_the_best_of_each_column_is_marked(found):

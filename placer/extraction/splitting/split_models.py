@@ -8,7 +8,7 @@ from placer.errors import ModelError, near_names
 from placer.extraction.files.sources import graph_defs, model_file, read_source
 from placer.extraction.graph_defs.op_definitions import called_function
 from placer.extraction.graph_defs.protobufs import copied, fill_shape, functions_by_name
-from placer.extraction.reading.checkpoint_index import read_index
+from placer.extraction.reading.checkpoint_index import PREFIX, read_index
 from placer.extraction.reading.loaded_variables import checkpoint_keys
 from placer.extraction.splitting.parts import Table
 from placer.extraction.splitting.split_checkpoints import split_checkpoint
@@ -20,9 +20,10 @@ from placer.graph.tensor_names import data_inputs, op_of
 def split_model(source: Path, counts: Mapping[str, int], target: Path, *, weights: bool) -> None:
     """Writes the model ``source`` to ``target`` with variables split into so many parts.
 
-    Of a SavedModel the weights are linked, not copied; without ``weights`` only the graph is
-    written.  If the variables are split so already, nothing is.  Raises :class:`UsageError` for a
-    variable that it lacks, :class:`ModelError` for one that cannot be split.
+    Of a SavedModel the weights are linked, not copied; without ``weights`` they are not read: what
+    is written says what is stored, and no loader restores it.  If the variables are split so
+    already, nothing is.  Raises :class:`UsageError` for a variable that it lacks,
+    :class:`ModelError` for one that cannot be split.
     """
     message = read_source(source)
     kind = message.DESCRIPTOR.name
@@ -38,7 +39,8 @@ def split_model(source: Path, counts: Mapping[str, int], target: Path, *, weight
         return
     keys: dict[str, Table] = {}
     folder = source.resolve()
-    held = checkpoint_keys(read_index(folder)) or {}
+    index = read_index(folder)
+    held = checkpoint_keys(index) or {}
     for meta_graph in message.meta_graphs:
         keys.update(_split_meta_graph(meta_graph, counts, held))
     target.mkdir()
@@ -46,7 +48,8 @@ def split_model(source: Path, counts: Mapping[str, int], target: Path, *, weight
         for entry in sorted(folder.iterdir()):
             if entry.name not in (model_file(source).name, "fingerprint.pb", "variables"):
                 (target / entry.name).symlink_to(entry)
-        split_checkpoint(folder / "variables" / "variables", target / "variables", keys)
+    if weights or (index.has_data and not index.damage):
+        split_checkpoint(folder / PREFIX, target / PREFIX.parent, keys, reads=weights)
     (target / "saved_model.pb").write_bytes(message.SerializeToString())
 
 

@@ -38,7 +38,7 @@ _WAITS = MERGES | {"NoOp", "Identity"}
 
 
 UNUSED = "unused"
-UNUSED_VARIABLES = "(unused variables)"
+UNUSED_VARIABLES = "(loaded and not used)"
 """The kind of what is loaded although no op uses it, and the name of all of it together."""
 
 

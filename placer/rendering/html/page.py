@@ -31,6 +31,7 @@ from placer.rendering.html.columns import placement_columns, step_columns
 from placer.rendering.json_text import to_json
 from placer.rendering.text import conflict_text
 from placer.rendering.text.answers import (
+    at_least,
     gate_words,
     idle_note,
     model_parts,
@@ -136,6 +137,7 @@ def _render(
         plan=plan,
         auto=document.get("auto"),
         answer=answer,
+        least=at_least(document.get("unknown_shapes")),
         placed_notes=_placed_notes(placed, step, "auto" in document),
         gate=gate_words(gate) if gate else "",
         fits=placed is not None and placed.fits,

@@ -124,12 +124,17 @@ def status_words(plan: Plan) -> str:
     return _STATUS_WORDS[solver.status]
 
 
+def at_least(unknown_shapes: object) -> str:
+    """Returns the words before every figure that leaves tensors of unknown size out."""
+    return "at least " if unknown_shapes else ""
+
+
 def report_answer(report: Report) -> str:
     """Answers for the plan, or whether one device is enough for a step."""
     if report.plan is not None:
         return plan_answer(report.plan)
     memory, device = report.memory, report.compute.reference
-    least = "at least " if report.unknown_shapes else ""
+    least = at_least(report.unknown_shapes)
     required = f"{least}{format_bytes(memory.required_bytes)}"
     if memory.usable_bytes == AMPLE_BYTES:
         return f"A step requires {required} on one device."

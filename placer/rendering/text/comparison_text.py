@@ -1,6 +1,7 @@
 """Placements side by side, as text and CSV; the best of each column is marked."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import RenderableType
@@ -46,10 +47,10 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
 
 
 def _alike(found: Comparison) -> list[list[ComparedPlacement]]:
-    """The solver's row, then the others, those together that came to one placement, or to none for
-    one reason."""
+    """The solver's row, then the others, those together that differ in their names alone (of one
+    placement TensorFlow's default may require more: its loader keeps no plan)."""
     ours, *others = found.strategies
-    groups = grouped(((row.note, *sorted(row.placement.items())), row) for row in others)
+    groups = grouped((repr(replace(row, name="")), row) for row in others)
     return [[ours], *groups.values()]
 
 

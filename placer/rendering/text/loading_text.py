@@ -56,11 +56,11 @@ def need_lines(plan: Plan, width: int) -> list[Text]:
     """Returns what loading, the first step and later steps need on each GPU whose limit an
     allocator can be given."""
     return [
-        Text(f"{device.name} requires: {need_parts_text(device.needs, device.red_zones)}" + peak)
+        Text(f"{device.name} requires: {need_parts_text(device.needs, device.red_zones)}" + most)
         for device in plan.devices
         if device.needs and device.need_bytes and device.usable_bytes >= LEAST_LIMIT_BYTES
-        for peak in [
-            f"; peak while {shorten(device.need_peak_op, width // 2)} runs"
+        for most in [
+            f"; the most while {shorten(device.need_peak_op, width // 2)} runs"
             if device.need_peak_op
             else ""
         ]

@@ -23,7 +23,7 @@ from placer.rendering.quantities import (
     printable,
     shorten,
 )
-from placer.rendering.text.answers import report_answer, report_parts
+from placer.rendering.text.answers import at_least, report_answer, report_parts
 from placer.rendering.text.conflict_text import shared_words
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.input_text import batch_line, input_lines, listed
@@ -41,7 +41,7 @@ _KIND_WORDS = {
     "metrics": "metrics",
     "gradient": "gradients",
     "feed": "fed values",
-    "unused": "unused variables",
+    "unused": "loaded and not used",
 }
 _RESIDENT = ("weights", "optimizer_state", "metrics", "constant", "unused")
 _BUFFER_ROWS = 3
@@ -137,14 +137,9 @@ def _parameter_line(model: ModelFacts) -> str:
     )
 
 
-def _at_least(report: Report) -> str:
-    """Returns the words before every figure that leaves tensors of unknown size out."""
-    return "at least " if report.unknown_shapes else ""
-
-
 def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]:
     memory = report.memory
-    peak = f"{_at_least(report)}{format_bytes(memory.peak_bytes)}"
+    peak = f"{at_least(report.unknown_shapes)}{format_bytes(memory.peak_bytes)}"
     while_running = f", while {shorten(memory.peak_op, width // 2)} runs" if memory.peak_op else ""
     at_peak = ", ".join(
         f"{_KIND_WORDS.get(kind, kind)} {format_bytes(size)}"
@@ -163,7 +158,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     unsure = "" if memory.validated or report.plan else "; not validated on GPUs"
     held = {
         "weights": memory.weight_bytes,
-        "unused variables": memory.bytes_at_peak.get("unused"),  # loaded, and there all the time
+        "loaded and not used": memory.bytes_at_peak.get("unused"),  # loaded, and there all the time
         "optimizer state": memory.optimizer_state_bytes,
         "metrics": memory.metrics_bytes,
         "tables": memory.table_bytes,
@@ -202,7 +197,7 @@ def _lifetime(op: str, until: str | None, width: int) -> str:
 def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
     """Returns what a limit has to hold, what it is made of, and when."""
     memory = report.memory
-    required = f"{_at_least(report)}{format_bytes(memory.required_bytes)}"
+    required = f"{at_least(report.unknown_shapes)}{format_bytes(memory.required_bytes)}"
     if not memory.need_parts or memory.usable_bytes < LEAST_LIMIT_BYTES:
         return [("required", Text(required, style="bold"))]
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
@@ -222,28 +217,27 @@ def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
 
 
 def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:
-    compute, at_least = report.compute, _at_least(report)
+    compute, least = report.compute, at_least(report.unknown_shapes)
     intensity = compute.arithmetic_intensity
     accessed = format_bytes(compute.bytes_accessed)
-    work = f"{at_least}{format_flops(compute.flops)}, {accessed} accessed"
+    work = f"{least}{format_flops(compute.flops)}, {accessed} accessed"
     if intensity is not None:
         work += f", {format_intensity(intensity)} FLOP per byte"
     where = f" on {compute.reference}" if compute.reference else ""
-    step = f"{at_least}{format_seconds(compute.step_seconds)} predicted{where}{_band(compute)}"
-    together = f"{format_seconds(compute.busy_seconds)} in all, without feeds and fetches"
-    return [("work", work), ("step", step), ("ops", f"{together}; shares are of this")]
+    step = f"{least}{format_seconds(compute.step_seconds)} predicted{where}{_band(compute)}"
+    ops = f"{least}{format_seconds(compute.busy_seconds)} in all, without feeds and fetches"
+    if (unsure := compute.inaccurate_share) >= 0.005:  # a smaller part is not worth a word
+        ops += f", {format_share(unsure, 1)} of it in ops whose work is not fully known"
+    return [("work", work), ("step", step), ("ops", f"{ops}; shares are of this")]
 
 
 def _band(compute: ComputeFacts) -> str:
     """How far the predicted step may be off, where that is known."""
-    unsure = compute.inaccurate_share
-    known = f"; {format_share(unsure, 1)} of it in ops whose work is not fully known"
-    note = known if unsure >= 0.005 else ""  # a smaller part is not worth a word
     if compute.relative_error is None:
-        return note
+        return ""
     low = format_seconds(compute.step_seconds / (1 + compute.relative_error))
     high = format_seconds(compute.step_seconds * (1 + compute.relative_error))
-    return f", {low} to {high} by the calibration{note}"
+    return f", {low} to {high} by the calibration"
 
 
 def _hotspot_table(

@@ -16,6 +16,7 @@ from placer.errors import ModelError, UsageError
 from placer.extraction import extract
 from placer.extraction.splitting.split_graphs import find_tables
 from placer.extraction.splitting.split_models import split_model
+from placer.graph.stored_variables import sum_bytes
 
 v1 = tf.compat.v1
 PARTS = 3
@@ -162,6 +163,24 @@ def test_a_model_is_analysed_split_without_its_weights_and_has_them(models, tmp_
     bare = shutil.copytree(models[0], tmp_path / "bare", ignore=shutil.ignore_patterns("*.data-*"))
     found = extract(bare, signature="serving_default", batch_size=4, splits=splits)
     assert [code for code, _, _ in found.warnings if code == "no_weights"] == ["no_weights"]
+
+
+def test_copies_of_parts_are_copies(tmp_path):
+    """A split model has as much that is loaded and not used as the whole one, to the byte."""
+    import keras
+
+    user = keras.Input([], dtype="int32", name="user")
+    rows = keras.layers.Embedding(1000, 4, name="users")(user)
+    model = keras.Model(user, keras.layers.Dense(7)(rows))
+    model.export(tmp_path / "model", verbose=False)  # writes each variable twice
+    found = [
+        extract(tmp_path / "model", signature="serving_default", batch_size=4, splits=splits).stored
+        for splits in ({}, {"users/embeddings_1": PARTS})
+    ]
+    whole, split = ([v for v in stored.unused if v.copy_of] for stored in found)
+    assert (len(whole), len(split)) == (3, 2 + PARTS)
+    assert sum_bytes(whole) == sum_bytes(split) == 4 * model.count_params()
+    assert [sum_bytes(stored.variables) for stored in found] == [8 * model.count_params()] * 2
 
 
 def test_parts_are_not_split_anew(models, tmp_path):

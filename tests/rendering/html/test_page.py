@@ -19,6 +19,7 @@ from steps_by_hand import drawn_plan, drawn_step
 import placer.rendering.html
 from placer.errors import UsageError
 from placer.front_words import command_line
+from placer.plan.report import UnknownShape
 from placer.plan.rows import GateVerdict, PlanWarning
 from placer.prediction.predicted_step import KINDS
 from placer.questions.auto_result import AutoResult, AutoRow
@@ -122,6 +123,11 @@ def test_pages_of_every_state_are_written():
     report = render_page(small_report())
     assert "No devices were named" in report
     assert 'data-key="memory.peak_bytes" data-value="5242880"' in report
+    assert "at least <span" not in report
+    lost = UnknownShape(tensor="a:0", op_type="A", shape=(None,), is_origin=True)
+    page = render_page(replace(small_report(), unknown_shapes=(lost,)))
+    for key in ("memory.peak_bytes", "memory.required_bytes", "compute.flops"):
+        assert f'at least <span data-key="{key}"' in page
     unplaced = replace(small_report(), warnings=(("not_placed", "a shape is unknown"),))
     page = render_page(unplaced)
     assert "Not placed, see" in page

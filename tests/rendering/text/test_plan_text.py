@@ -286,6 +286,19 @@ def test_required_memory_is_what_caps_hold_for():
     assert re.search(r"\x1b\[31m *123.0%", render_coloured(over))
 
 
+def test_the_moment_of_the_most_is_not_called_a_peak():
+    """The required memory may be most while another op runs than that at which tensors peak."""
+    row = device_row(
+        "GPU:0",
+        needs={"loading": MIB, "first_step": 3 * MIB, "later_steps": 2 * MIB},
+        need_bytes=3 * MIB,
+        need_peak_op="b",
+    )
+    shown = " ".join(render_plan(small_plan(devices=(row, *small_plan().devices[1:]))).split())
+    assert "GPU:0 requires: loading 1.00 MiB, first step 3.00 MiB" in shown
+    assert "later steps 2.00 MiB; the most while b runs" in shown
+
+
 def test_columns_that_do_not_fit_are_named():
     """A narrow terminal hides the last columns, and says which."""
     assert "(hidden: Peak, Model; a wider terminal shows all)" in render_plan(
