@@ -217,10 +217,9 @@ def _parse_item(item: str) -> tuple[str, DevicePreset, int | None, int]:
         parts = [part.strip() for part in [*rest_parts, *([given] if given else [])]]
         known, name, memory = _split_parts(item, model, parts)
     if name and match.group(1):
-        size = f"{name.rpartition(':')[2]}GiB"
         raise ValueError(
-            f"{item!r} gives a count and a number of a device, {name.rpartition(':')[2]}; write "
-            f"{rest}, {count}x{model}, or for so much memory each {count}x{model}:{size}"
+            f"{item!r} has a count and an index: write {count}x{model} or {rest}. A memory size "
+            f"has a unit: {count}x{model}:8GiB"
         )
     memory_bytes = positive_bytes(memory, repr(item)) if memory else None
     return name, known, memory_bytes, count

@@ -125,10 +125,10 @@ def run_error(error: Exception) -> str:
     return f"{where}{(lines or [text])[0][:500]} ({type(error).__name__})"
 
 
-def require_count(name: str, given: object, meaning: str) -> None:
+def require_count(name: str, given: object) -> None:
     """Raises :class:`UsageError` unless the argument ``name`` is a whole number of one or more."""
     if isinstance(given, bool) or not isinstance(given, SupportsIndex) or index(given) < 1:
-        raise UsageError(f"{name} is {given!r}; give a whole number from 1 on, {meaning}")
+        raise UsageError(f"{name} is {given!r}; give a whole number of 1 or more")
 
 
 class ChoiceError(UsageError):

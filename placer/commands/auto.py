@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
 from placer.commands.terminal import progress, show
-from placer.errors import UsageError
+from placer.errors import NoSolutionError, UsageError
 from placer.files import check_writable
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.output and found.row is not None:
             _build(found, arguments, plan_file)
     show(found, argparse.Namespace(format=arguments.format))
+    if found.row is None and arguments.format == "text":  # why stands first in what was shown
+        raise NoSolutionError("no strategy fits")
     found.require_row()
     if arguments.output and arguments.format == "text":
         sys.stdout.write(

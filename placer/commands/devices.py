@@ -133,7 +133,7 @@ def _late(found: SimulatedRun, limit_seconds: float) -> str:
     ended = f"the time limit of {limit_seconds:g} s ended the command"
     known = [process for process in found.processes if process.last_read_op]
     if not known:
-        return f"{ended}, before it read anything of a GPU"
+        return f"{ended}, which had read no value from a GPU"
     last = known[-1]
     return (
         f"{ended}; the value that the host read last, "

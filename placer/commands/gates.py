@@ -167,9 +167,8 @@ def judge(
 def _limits_of_tensors(plan: Plan, limits: Mapping[str, int]) -> list[str]:
     """Returns a sentence for each limit that holds for less than the required memory."""
     return [
-        f"{row.name} requires {format_bytes(row.required_bytes)}, but a limit below "
-        f"{format_bytes(LEAST_LIMIT_BYTES)}, which no allocator is given, holds for the peak of "
-        f"its tensors alone, {format_bytes(peak)}"
+        f"{row.name} requires {format_bytes(row.required_bytes)}; a limit below "
+        f"{format_bytes(LEAST_LIMIT_BYTES)} is compared with its peak, {format_bytes(peak)}"
         for row in plan.devices
         if (peak := row.required_under(limits.get(row.name, row.usable_bytes)) or 0)
         < (row.required_bytes or 0)

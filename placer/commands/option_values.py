@@ -31,7 +31,7 @@ def split(text: str) -> list[str]:
 def count(text: str, least: int = 0, most: int = 0) -> int:
     """A whole number from ``least`` to ``most`` (0: of 64 bits); raises ``ArgumentTypeError``."""
     if not text.isdecimal() or int(text) < least:
-        kind = "a positive integer" if least else "an integer from zero on"
+        kind = "a positive integer" if least else "an integer of 0 or more"
         raise argparse.ArgumentTypeError(f"must be {kind}, got {text!r}")
     from cost_models.tensor_size import MOST_ELEMENTS
 

@@ -30,7 +30,7 @@ _WITHOUT_DEVICES = (
 
 _TABLE = """
 --tag-set TAGS        Choose the MetaGraph of a SavedModel by its tags, such as serve,gpu
---signature NAME      Choose a signature of a SavedModel, or a function by its path or name
+--signature NAME      Choose a signature or a function of a SavedModel by its name
 --outputs A,B         Fetch these tensors or run these ops [default: the signature's outputs; for a
                       bare graph they are inferred, see placer report]
 --allow-unsafe        Load and run a file that runs Python code of its own (a Keras Lambda,
@@ -44,16 +44,15 @@ _TABLE = """
                       average. 32x50x4: each of the 50 is a row of 4. ?x50: as many rows as the
                       batch has
 --dim T=128 *         Set the size of the dimensions with this name (repeatable)
---red-zones off       Assume TF_DISABLE_RZ_CHECK=1 where the program runs: without the guard buffers
-                      of cuDNN's autotuning the first step takes less memory [default: on]
+--red-zones off       Predict for a run with TF_DISABLE_RZ_CHECK=1, whose first step takes less
+                      memory [default: on]
 --trip-count N        Assume N iterations for each loop whose iteration count is not in the graph
 --costs FILE          Use measured op times (placer profile writes them)
 --model MODEL         Path to the model, if it moved since the plan was made
 
 --devices SPEC        Devices to place on: 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices
-                      lists the GPU types) [default: local, this machine's GPUs]. Without a CPU in
-                      SPEC, the CPU has this machine's memory, or no limit if this machine lacks the
-                      GPUs
+                      lists the GPU types) [default: local, this machine's GPUs]. Host memory is
+                      checked if SPEC names a CPU, or if this machine has the GPUs
 --max-memory GPU:0=8GiB,... *  Limit the memory of devices; GPU=8GiB limits every GPU, CPU=64GiB
                       the host
 --reserve 1GiB+10%    Keep this much memory free on each accelerator (10%%: of its limit)

@@ -30,9 +30,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "solve",
-        description="Solve a placement problem in a placer.problem/1 JSON file (see "
-        "docs/formulation.md), and print the placement with its value and bound; or the sequence "
-        "of computations for a placer.rematerialisation/1 file.",
+        description="Solve a placement problem (a placer.problem/1 JSON file, see "
+        "docs/formulation.md) or a recomputation problem (placer.rematerialisation/1, see "
+        "docs/research.md), and print the solution with its value and bound.",
     )
     parser.add_argument("problem", metavar="PROBLEM", help="Problem file")
     group = parser.add_argument_group("search")

@@ -101,8 +101,8 @@ def _extract_live(
     program = load_program(source, **choice)
     if choice["tag_set"] or choice["signature"] not in (None, "", program.signature):
         raise UsageError(
-            "tag_set and signature choose in a SavedModel, and this program is given itself: leave "
-            "them out, or give the path of the SavedModel that is meant"
+            "tag_set and signature are for SavedModels, not for programs in memory: leave them "
+            "out, or give the path of a SavedModel"
         )
     captures = capture_states(program)
     if division is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from cost_models.devices import Cluster
 from cost_models.gpu_convolutions import UNKNOWN_CAPABILITY, costs_on_gpus
 from cost_models.op_cost import OpCost, with_measured
-from placer.errors import UsageError
+from placer.errors import UsageError, some
 from placer.extraction import Extraction
 from placer.graph.buffer_sharing import find_variables
 from placer.graph.op_graph import OpGraph
@@ -24,8 +24,8 @@ ASSUMED_TRIPS = "assumed_trip_count"
 """The code of the warning that has the ops of loops whose trip count is not known."""
 
 _ASSUMED_TRIPS = (
-    "some loops run a number of iterations that is unknown: 1 is assumed, or the most that a "
-    "counter allows. To set it, add --trip-count N"
+    "the iteration count of some loops is unknown: assumed to be 1, or the loop's maximum if it "
+    "has one. To set it, add --trip-count N"
 )
 
 
@@ -60,9 +60,7 @@ def cost_ops(
     for device_type, seconds in by_type.items():
         found = with_measured(found, seconds, device_type)
     if not any(found[name].measured_seconds for name in graph.ops):
-        raise UsageError(
-            "the costs name no op of this model: the names are those of its flat graph"
-        )
+        raise UsageError(f"the costs name no op of this model; its ops are {some(graph.ops)}")
     warnings = (*extraction.warnings, *_warnings(found, by_type, cluster))
     return found, replace(extraction, warnings=warnings)
 

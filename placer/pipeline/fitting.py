@@ -170,7 +170,7 @@ def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator
     }
     for name, floor in floors.items():
         least = format_bytes(floor.bytes)
-        message += f"; {floor.op} alone, beside all that stays, requires {least} on {name}"
+        message += f"; {name} requires at least {least} while {floor.op} runs"
     if fitted.step.is_cut:
         message += (
             f"; the time limit of {workload.wanted.time_limit:g} s ended the search, "

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from cost_models.byte_sizes import format_bytes, format_seconds
+from cost_models.byte_sizes import format_bytes, format_count, format_seconds
 from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from cost_models.tensor_size import is_known, spell_shape, tensor_bytes
+from placer.errors import some
 from placer.extraction.extraction import Extraction
 from placer.graph.op_graph import OpGraph
 from placer.graph.program_source import Warning_
@@ -60,9 +61,7 @@ def plan_warnings(
         found += _assumed_sizes(formulation)
         if solution.device_of is not None:
             found += _all_on_host(formulation, solution.device_of, solution.status)
-    if extraction.unknown:
-        message = "the shapes of these tensors are unknown; their bytes are not counted"
-        found.append(("unknown_shape", message, extraction.unknown))
+    found += _unknown_shapes(extraction.unknown)
     if formulation.workload.wanted.fit:
         found += fit_warnings(formulation.workload, fitted)
     found += _caps_over_cards(cluster)
@@ -72,6 +71,14 @@ def plan_warnings(
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])
         yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)
+
+
+def _unknown_shapes(tensors: Sequence[str]) -> Iterator[Warning_]:
+    """Yields the warning of tensors without a known shape, if there are any."""
+    if tensors:
+        count = format_count(len(tensors), "tensor")
+        message = f"the bytes of {count} of unknown shape are not counted: {some(tensors)}"
+        yield "unknown_shape", message, tuple(tensors)
 
 
 def search_warnings(solution: Solution) -> Iterator[Warning_]:
@@ -106,9 +113,7 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
         if card is not None and device.usable_bytes > card.usable_bytes:
             message = (
                 f"{device.name} has a limit of {format_bytes(device.usable_bytes)}, but TensorFlow "
-                f"hands out about {format_bytes(card.usable_bytes)} of a {device.model}: the CUDA "
-                f"context takes {format_bytes(card.context_bytes)}, and it keeps back "
-                f"{format_bytes(card.kept_back_bytes)}"
+                f"can use only about {format_bytes(card.usable_bytes)} of a {device.model}"
             )
             yield "cap_over_card", message, ()
 
@@ -209,9 +214,9 @@ def _all_on_host(
     if problem.spill == NEVER or not usable or gpus.intersection(device_of):
         return
     names = ", ".join(problem.device_names[device] for device in sorted(set(device_of)))
-    found = "" if status is Status.OPTIMAL else " was found that"
+    found = "fits" if status is Status.OPTIMAL else "that fits was found"
     if problem.objective != "transfer":
-        yield "all_on_host", f"everything is on {names}: nothing faster{found} fits the limits", ()
+        yield "all_on_host", f"everything is on {names}: no faster placement {found}", ()
         return
     speed = cost_link(cluster).bandwidth
     slower = slower_bytes(problem, device_of)
@@ -224,7 +229,7 @@ def _all_on_host(
     away = cost(problem, first) - slower_bytes(problem, first)
     message = (
         f"everything is on {names}: {problem.device_names[min(usable)]} would compute "
-        f"{format_seconds(slower / speed)} faster, not counting kernel launches, "
+        f"{format_seconds(slower / speed)} faster (kernel launches aside), "
     )
     is_kept = any(
         size and device == problem.host
@@ -235,7 +240,7 @@ def _all_on_host(
         if may_fit(replace(problem, spill="never")):
             message += ". To use it all the same: --offload never"
     else:
-        message += f"but nothing cheaper{found} fits the limits"
+        message += f"but no cheaper placement {found}"
     yield "all_on_host", message, ()
 
 
@@ -306,7 +311,6 @@ def left_over_warnings(extraction: Extraction) -> Iterator[Warning_]:
     verb = "is" if len(extraction.outputs) == 1 else "are"
     message = (
         f"the graph doesn't name its outputs, so {named} {verb} fetched. "
-        f"{kinds[:1].upper()}{kinds[1:]} {verbs} ({cost} more to fetch): to fetch "
-        "some, name all outputs with --outputs"
+        f"{kinds[:1].upper()}{kinds[1:]} ({cost}) {verbs}; list all outputs to fetch with --outputs"
     )
     yield "sinks_not_fetched", message, tuple(extraction.left_over)

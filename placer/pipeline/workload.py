@@ -145,7 +145,8 @@ def require_known_shapes(extraction: Extraction) -> None:
                 ". The size of what cuDNN keeps is unknown: leave use_cudnn of the layers at 'auto'"
             )
         raise ShapeError(
-            f"{unknown:,} of {total:,} tensors have an unknown shape{lost}"
+            f"{unknown:,} of {total:,} tensors {'has' if unknown == 1 else 'have'} an unknown "
+            f"shape{lost}"
             f"{''.join(f'; {message}' for _, message, _ in told)}"
         )
 

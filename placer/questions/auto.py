@@ -279,7 +279,7 @@ class Choice:
         if least >= best or shown == format_seconds(best):
             return f"not tried: cannot be faster than {row.name} ({told})"
         saved = format_seconds(best - least)
-        return f"not tried: would save at most {saved} ({told}), below the accuracy of predictions"
+        return f"not tried: would save at most {saved}, below the accuracy of predictions"
 
     def _inexact(self) -> str:
         """Why parts of a batch do not give what the whole gives."""

@@ -149,18 +149,22 @@ class Advice:
             links = f"links {_LINKS:g} times as fast"
             if not cluster.links:
                 links = f"links of {cluster.default_link.bandwidth / 1e9:g} GB/s"
-            yield f"{links}: {name} ({self.choice.ratio(step, seconds):.2f} times as fast)"
+            yield self._with(links, name, step, seconds)
 
     def _faster_devices(self, step: float) -> str:
         """The same of accelerators, where links are not what it takes."""
         name, seconds = self._fastest_on(_with_rates(self.ways.cluster))
-        rates = f"accelerators {_DEVICES:g} times as fast"
         if not self.choice.is_as_good_as(step, seconds):
-            return f"{rates}: {name} ({self.choice.ratio(step, seconds):.2f} times as fast)"
+            return self._with(f"accelerators {_DEVICES:g} times as fast", name, step, seconds)
         return (
             "a larger batch, for more samples per second: launches and latencies take most of this "
             "step, so faster links or accelerators would not shorten it"
         )
+
+    def _with(self, other: str, name: str, step: float, seconds: float) -> str:
+        """Returns the gain of a way on other links or accelerators."""
+        ratio = self.choice.ratio(step, seconds)
+        return f"{other} (with {name} a step would be {ratio:.2f} times as fast)"
 
     def _fastest_on(self, cluster: Cluster) -> tuple[str, float]:
         """The fastest way of those that fit if the devices were these, and its step."""

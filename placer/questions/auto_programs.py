@@ -260,8 +260,7 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
             raise UsageError("data is for Keras models; for this program give batch_size or shapes")
         return AutoProgram(source=source, **common)
     if wanted.batch_size is None:
-        beside = "" if data is None else " (data is for the step of a compiled model)"
-        raise UsageError(f"auto requires the batch size of the model: give batch_size{beside}")
+        raise UsageError("auto requires the batch size of the model: give batch_size")
     common["name"] = source.name
     if data is None:
         common["shape_advice"] = (

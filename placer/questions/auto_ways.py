@@ -56,7 +56,7 @@ _MOST_OPS = 20_000
 _ON_ONE = "at least the {} of the whole batch on one accelerator"
 _SHARED = "at least {} with every accelerator fully busy"
 _WITH_HOST = "at least {} with the host and every accelerator fully busy"
-PARTS = "at least {}, since its parts launch more ops"
+PARTS = "at least {}, as its parts launch more ops"
 _CHAIN = "critical path {}"
 
 

@@ -94,7 +94,7 @@ def sweep(
     if isinstance(batch_sizes, str) or not isinstance(batch_sizes, Collection) or not batch_sizes:
         raise UsageError(f"batch_sizes is {batch_sizes!r}; give one or more, such as [8, 32]")
     for size in batch_sizes:
-        require_count("a batch size", size, "such as 32")
+        require_count("a batch size", size)
     if options.get("batch_size") is not None:
         raise UsageError("give the sizes as batch_sizes alone, and leave out batch_size")
     _require_open_batches(sorted(set(batch_sizes)), options)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from cost_models.clusters import Devices, spec_text
+from placer.errors import ArgumentError
 from placer.graph.passes.roles import find_roles
 from placer.pipeline.fixes import PlacedFix, placed_fixes, placements_of
 from placer.pipeline.placement import place_workload
@@ -58,6 +59,10 @@ def fewest_pieces(
 
     Raises :class:`NoSolutionError` if even ``most`` micro-batches were not found to fit.
     """
+    if hasattr(build, "trainable_variables"):  # a model: it can be called, and gives no program
+        raise ArgumentError(
+            "build must be a function from the number of micro-batches; got a model"
+        )
     wanted = read_options({"offload": NEVER, **options})
     return fewest_parts(
         lambda pieces: place_without_advice(build(pieces), devices, wanted),

@@ -38,7 +38,9 @@ class SolverParameters:
             raise UsageError("time_limit_seconds is nan; give a number of seconds")
         for name in ("seed", "workers"):
             if getattr(self, name) < 0:
-                raise UsageError(f"{name} is {getattr(self, name)}; give a whole number from 0 on")
+                raise UsageError(
+                    f"{name} is {getattr(self, name)}; give a whole number of 0 or more"
+                )
 
     def after(self, found: Solution) -> SolverParameters:
         """How to search once ``found`` is known: without CP-SAT if that has crashed."""

@@ -44,8 +44,8 @@ def micro_batches(
     """
     if not callable(function):
         raise UsageError(f"function is {function!r}; give one that takes a part of the batch")
-    require_count("pieces", pieces, "the parts of the batch")
-    require_count("in_flight", in_flight, "the parts that run at a time")
+    require_count("pieces", pieces)
+    require_count("in_flight", in_flight)
     divided = DividedStep(function, optimizer, variables, reduction, clip, outputs)
 
     return traced(in_pieces(divided, pieces, in_flight), input_signature)

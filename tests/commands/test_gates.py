@@ -114,8 +114,7 @@ def test_a_limit_below_an_allocators_says_what_it_holds_for():
     passed = judge(Gates({"GPU:0": 100 * 1024}, None, 0.0), plan, {}, {}, lambda _: None)
     assert passed.passed
     assert passed.notes == (
-        "GPU:0 requires 142 KiB, but a limit below 1.00 MiB, which no allocator is given, holds "
-        "for the peak of its tensors alone, 85.0 KiB",
+        "GPU:0 requires 142 KiB; a limit below 1.00 MiB is compared with its peak, 85.0 KiB",
     )
     failed = judge(Gates({"GPU:0": 1024}, None, 0.0), plan, {}, {}, lambda _: None)
     told = "GPU:0 peaks at 85.0 KiB, 84.0 KiB more than its --fail-above limit of 1.00 KiB"

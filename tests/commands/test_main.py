@@ -493,7 +493,7 @@ def test_every_command_helps(command, capsys):
         ("place m --devices T4 --reserve 8+10%", "8 bytes? Write the unit: 8GiB, or 8B"),
         ("place m --devices T4 --fail-above GPU=8", "8 bytes? Write the unit: 8GiB, or 8B"),
         ("place m --fit auto --max-slowdown -5%", "needs a value, as in --max-slowdown 30%"),
-        ("place m --devices T4 --seed -1", "must be an integer from zero on, got '-1'"),
+        ("place m --devices T4 --seed -1", "must be an integer of 0 or more, got '-1'"),
         ("place m -q -v", "--verbose and --quiet exclude each other: leave out one of them"),
         ("solve p.json --workers 0", "--workers: must be a positive integer, got '0'"),
         ("simulate --devices T4 python a.py --epochs 1", "write -- before the command: -- python"),

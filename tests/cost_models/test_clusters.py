@@ -133,7 +133,7 @@ def test_the_reserve_is_per_accelerator_and_nothing_by_default():
         ("T4:16", None, None, "16 is too large for a device number.*such as T4:16GiB"),
         ("GPU:8589934592", None, None, r"too large for a device number.*8\.00GiB"),
         ("GPU:0:1GiB:2", None, None, r"too many parts"),
-        ("2xGPU:0", None, None, r"a count and a number"),
+        ("2xGPU:0", None, None, r"a count and an index: write 2xGPU or GPU:0\. .* 2xGPU:8GiB"),
         ("0xT4", None, None, r"asks for no device"),
         ("T4,,T4", None, None, r"device is missing"),
         ("", None, None, r"device is missing"),

@@ -210,7 +210,7 @@ def test_what_chooses_in_a_file_is_refused_for_a_program_of_this_process(choice)
     """It would have no effect."""
     tf = pytest.importorskip("tensorflow")
     run = tf.function(lambda x: x + 1.0, input_signature=[tf.TensorSpec([2], name="x")])
-    with pytest.raises(UsageError, match="choose in a SavedModel"):
+    with pytest.raises(UsageError, match="are for SavedModels"):
         extract(run, **choice)
     assert extract(run, signature=extract(run).model["signature"], tag_set="").unknown == ()
 

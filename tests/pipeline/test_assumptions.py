@@ -51,7 +51,7 @@ def test_a_program_is_placed_without_fetching_its_gradients():
     assert plan.metrics.fetch_bytes == 1024 * 64 * 4
     message = codes(plan)["sinks_not_fetched"]
     assert "so y is fetched" in message
-    assert "4 gradients run and are not fetched (16.0 MiB more to fetch)" in message
+    assert "4 gradients (16.0 MiB) run and are not fetched" in message
     named = tuple(f"layer_{number}/gradients/scores" for number in range(4))
     fetched = place(decoder(), "1xGPU:64MiB", outputs=("y", *named), time_limit=20)
     assert fetched.metrics.fetch_bytes == plan.metrics.fetch_bytes + 16 * MIB

@@ -16,6 +16,7 @@ from placer.pipeline.formulation import build_problem
 from placer.pipeline.plan_warnings import (
     _all_on_host,
     _shape_option,
+    _unknown_shapes,
     hint_warnings,
     search_warnings,
 )
@@ -190,6 +191,13 @@ def test_a_host_that_does_everything_is_a_warning_where_that_takes_longer(slower
     assert len(found) == count
 
 
+def test_tensors_of_unknown_shape_are_counted_and_named():
+    assert not list(_unknown_shapes(()))
+    ((code, message, ops),) = _unknown_shapes(("a:0", "b:0"))
+    assert (code, ops) == ("unknown_shape", ("a:0", "b:0"))
+    assert message == "the bytes of 2 tensors of unknown shape are not counted: a:0, b:0"
+
+
 def test_next_to_a_proof_nothing_cheaper_is_left_to_be_found():
     """What is proven best is not what was found so far."""
     formulation = formulation_of(1)
@@ -199,11 +207,11 @@ def test_next_to_a_proof_nothing_cheaper_is_left_to_be_found():
     problem = replace(problem, spill="auto", slower_bytes=slower, tensors=())
     formulation = SimpleNamespace(problem=problem, workload=SimpleNamespace(cluster=drawn(1)[2]))
     for status, words in (
-        (Status.OPTIMAL, "cheaper fits"),
-        (Status.FEASIBLE, "was found that fits"),
+        (Status.OPTIMAL, "no cheaper placement fits"),
+        (Status.FEASIBLE, "no cheaper placement that fits was found"),
     ):
         ((_, message, _),) = _all_on_host(formulation, (problem.host,) * len(slower), status)
-        assert message.endswith(f"{words} the limits")
+        assert message.endswith(f"but {words}")
 
 
 @pytest.mark.parametrize("objective", ["transfer", "throughput", "step-time"])

@@ -15,6 +15,15 @@ from placer.errors import ArgumentError, PlacerError
 from tests.plans_by_hand import small_plan
 
 
+class ModelLike:
+    """It can be called, as a Keras model, with tensors and not with a number of parts."""
+
+    trainable_variables = ()
+
+    def __call__(self, inputs):
+        raise ValueError(inputs)
+
+
 def test_every_argument_of_the_public_functions_has_a_type_that_can_be_looked_up():
     """Else nothing is checked: what is a program or data may be anything."""
     for name in placer.__all__:
@@ -46,6 +55,10 @@ def test_every_argument_of_the_public_functions_has_a_type_that_can_be_looked_up
         (
             lambda: placer.fewest_pieces("mlp4", "2xT4"),
             "build must be a function from the number of micro-batches to the program; got 'mlp4'",
+        ),
+        (
+            lambda: placer.fewest_pieces(ModelLike(), "2xT4"),
+            "build must be a function from the number of micro-batches; got a model",
         ),
         (
             lambda: placer.data_parallel(lambda x: x, 2),

@@ -219,7 +219,7 @@ def cpu_devices(count: int) -> tuple[str, ...]:
     Configures them: ``GPU:i`` of a plan is then rehearsed on ``CPU:i+1``.  Raises
     :class:`UsageError` for what is no count, and if TensorFlow already started with fewer.
     """
-    require_count("count", count, "one for each GPU that it stands in for")
+    require_count("count", count)
     configure_logical_cpus(count + 1)
     return tuple(f"CPU:{index}" for index in range(count + 1))
 

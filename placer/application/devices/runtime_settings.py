@@ -49,8 +49,8 @@ def configure_runtime(
     """
     if context.context()._initialized:
         raise UsageError(
-            "TensorFlow has already started: call placer.configure_runtime(plan), or with devices "
-            "such as '2xT4' where there is no plan yet, right after import tensorflow"
+            "TensorFlow has already started: call placer.configure_runtime(plan) right after "
+            "import tensorflow (without a plan: placer.configure_runtime('2xT4'))"
         )
     if memory not in ("growth", "limit", "all"):
         raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")

@@ -38,7 +38,7 @@ def session_mapping(devices: Iterable[str], missing: str = "warn") -> DeviceMapp
     mapping = process_mapping(names, on_hardware=refuses)
     if mapping.absent:
         _LOG.warning(
-            "%s: %s. Give the session config=placer.session_config(plan), which has these devices. "
+            "%s: %s. Start the session with config=placer.session_config(plan). "
             "For a graph to run on a machine with the planned devices: placer.apply(graph, plan)",
             mapping.absence,
             mapping.replacement,

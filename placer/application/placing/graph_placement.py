@@ -253,7 +253,8 @@ def describe_mismatch(program: FlatProgram, plan: Any, advice: str = "") -> str:
     elif is_step and not trains and not from_file:
         advice = advice or "use it with: with plan.bind(model): model.fit(...)"
     advice = (
-        advice or "make a plan of this one, or take the model, signature and outputs of the plan"
+        advice
+        or "make a plan of this program, or give the model, signature and outputs of the plan"
     )
     if is_step != trains:
         words = ("", " not") if is_step else (" not", "")
@@ -266,19 +267,20 @@ def _difference(program: FlatProgram, plan: Any) -> str:
     nodes = program.graph_def.node
     keys, known = [item.key for item in program.inputs], plan.model.get("inputs")
     if known is not None and len(known) != len(keys):
-        return f"this one has {_counted(keys)}, the plan's has {_counted(known)}"
+        return f"the program has {_counted(keys)}, the plan's has {_counted(known)}"
     names = {node.name for node in nodes}
     unplanned = [node for node in nodes if node.name not in plan.placement]
     missing = [name for name in plan.placement if name not in names]
     if unplanned:
         first = f"{unplanned[0].name} ({unplanned[0].op})"
-        return f"the plan lacks {len(unplanned):,} of its {len(nodes):,} ops, such as {first}"
+        of = f"{len(unplanned):,} of the program's {len(nodes):,} ops"
+        return f"the plan lacks {of}, such as {first}"
     if missing:
         of = f"{len(missing):,} of the plan's {len(plan.placement):,} ops"
-        return f"it lacks {of}, such as {missing[0]}"
+        return f"the program lacks {of}, such as {missing[0]}"
     return (
-        f"its {len(nodes):,} ops have the planned names, and differ in what they read or in "
-        "attributes such as a size or a dtype"
+        f"the program's {len(nodes):,} ops have the planned names, but other inputs or attributes, "
+        "such as a size or a dtype"
     )
 
 

@@ -99,8 +99,8 @@ def require_own_files(folder: Path, *, whole: bool, follow_links: bool) -> None:
         if not follow_links and path.is_symlink() and not is_inside(str(path), folder):
             raise ModelError(
                 f"{str(path.relative_to(folder))!r} in {str(folder)!r} is a link that leads out of "
-                f"the model's folder, to {os.path.realpath(path)!r}: if the folder is of a cache "
-                "that lays models out as links, follow them with --follow-links"
+                f"the model's folder, to {os.path.realpath(path)!r}: if you trust it, add "
+                "--follow-links"
             )
 
 

@@ -224,7 +224,7 @@ def resolve_shapes(
                     axes.setdefault(size, []).append(f"{key}:{axis}")
     for name, size in sizes.items():
         if size < 0:
-            raise UsageError(f"the size of {name} is {size}; give a whole number from 0 on")
+            raise UsageError(f"the size of {name} is {size}; give a whole number of 0 or more")
     unused = [name for name in sizes if name not in axes]
     if unused:
         raise UsageError(

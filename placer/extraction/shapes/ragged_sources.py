@@ -163,8 +163,8 @@ def bind_sources(
             there = ", ".join([*known, *dict.fromkeys(source.name for source in sources)])
             there = f"there are: {there}" if there else "there are none"
             raise UsageError(
-                f"--ragged names {name!r}, which is not a ragged or sparse input, parsed feature "
-                f"or split text ({there}); the sizes of a dense input are set with --shape"
+                f"--ragged {name!r} is not a ragged or sparse input ({there}); to set the sizes of "
+                "a dense input, use --shape"
             )
         given = "x".join("?" if size is None else str(size) for size in sizes)
         lengths = tuple(size for size in sizes[1:] if size is not None)

@@ -11,8 +11,8 @@ from placer.rendering.quantities import share_of_cap
 from placer.rendering.text.conflict_text import conflict_reason
 
 _ASSUMED = {
-    "assumed_sizes": "sizes that are assumed",
-    "assumed_trip_count": "trip count that is assumed",
+    "assumed_sizes": "assumed sizes",
+    "assumed_trip_count": "assumed trip count",
 }
 """Words for what is assumed, by the code of the warning that says so."""
 
@@ -182,12 +182,10 @@ def required_note(plan: Plan) -> str:
         row.type == "CPU" and (row.required_bytes or 0) > (row.peak_memory_bytes or 0)
         for row in plan.devices
     ):
-        told.append(
-            "Required of a CPU: the peak where ops run at once, or devices ahead of each other."
-        )
+        told.append("Required of a CPU: the peak when ops run in parallel.")
     if any((row.need_bytes or 0) > (row.required_bytes or 0) for row in plan.devices):
         least = format_bytes(LEAST_LIMIT_BYTES)
-        told.append(f"Required under a limit below {least}, which no allocator is given: the peak.")
+        told.append(f"Required under a limit below {least}: the peak.")
     return " ".join(told)
 
 

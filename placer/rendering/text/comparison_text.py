@@ -32,9 +32,9 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
         model_title(found.model["path"], model_line(found.plan), width),
         _table(found, groups, width),
         Text(
-            "Sends: data, inputs and outputs of a step. Busiest: work and transfers of the busiest "
-            "device, which overlap in a step. "
-            "Devices: required memory as a share of the limit. Methods: see docs/glossary.md."
+            "Sends: data, inputs and outputs of a step. Busiest: work + transfers of the busiest "
+            "device. Devices: required memory as a share of the limit. "
+            "Methods: see docs/glossary.md."
         ),
     ]
     blocks += reserve_blocks(found.plan)

@@ -30,7 +30,7 @@ def cost_text(plan: Plan) -> str:
         found += f", whose latency counts as {format_bytes(messages * latency)}"
     if slower and metrics.slower_seconds:
         longer = format_seconds(metrics.slower_seconds)
-        found += f"; {format_bytes(slower)} for {longer} of slower ops, at the link's rate"
+        found += f"; {longer} more on slower devices, counted as {format_bytes(slower)}"
     left = []
     if again:
         verb = "repeats" if len(again) == 1 else "repeat"

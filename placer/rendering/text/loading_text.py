@@ -48,8 +48,8 @@ def _restored(facts: LoadingFacts, signature: str, kind: str) -> str:
     found += f"; loading restores {format_bytes(facts.restored_bytes)}"
     if not facts.copy_count:
         return found
-    file = "SavedModel that Keras exports of this file" if kind == "keras" else "file"
-    return f"{found}, {format_bytes(facts.copied_bytes)} of it copies in the {file}"
+    file = "SavedModel that Keras exports" if kind == "keras" else "file"
+    return f"{found}, {format_bytes(facts.copied_bytes)} of it duplicates in the {file}"
 
 
 def need_lines(plan: Plan, width: int) -> list[Text]:
@@ -74,7 +74,7 @@ def need_parts_text(needs: Mapping[str, int], red_zones: bool | None) -> str:
     if red_zones and first > later:
         note = f" ({format_bytes(later)} with TF_DISABLE_RZ_CHECK=1)"
     elif red_zones is False:
-        note = " (TF_DISABLE_RZ_CHECK=1)"
+        note = " (with TF_DISABLE_RZ_CHECK=1)"
     return (
         f"loading {format_bytes(needs['loading'])}, first step {format_bytes(first)}{note}, "
         f"later steps {format_bytes(later)}"

@@ -230,8 +230,8 @@ def _transfer_totals(plan: Plan) -> str:
 def _step_line(metrics: PlanMetrics) -> str:
     return (
         f"{format_seconds(metrics.step_seconds)} predicted; critical path "
-        f"{format_seconds(metrics.critical_path_seconds)}; work and transfers of the busiest "
-        f"device, which overlap, {format_seconds(metrics.bottleneck_seconds)}"
+        f"{format_seconds(metrics.critical_path_seconds)}; busiest device "
+        f"{format_seconds(metrics.bottleneck_seconds)} (work + transfers)"
     )
 
 

@@ -187,7 +187,7 @@ def _advice_for(record: GpuRecord, usable_bytes: int) -> list[str]:
             "weight, which takes a larger GPU or placer place over several"
         )
     elif not found or variables <= (1 - _MUCH) * moment.in_use_bytes:
-        found.append("what a step computes fills it: try a smaller batch, or recomputation")
+        found.append("activations and gradients fill it: try a smaller batch, or recomputation")
     return found
 
 

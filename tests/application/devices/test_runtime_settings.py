@@ -136,7 +136,10 @@ def test_sessions_rehearse_where_gpus_are_absent(monkeypatch, caplog):
     monkeypatch.setattr(device_mapping, "_physical_devices", lambda: {"CPU:0"})
     rehearsal = runtime_settings.session_config(plan_on("GPU:0", "GPU:1"))
     assert (rehearsal.device_count["CPU"], rehearsal.device_count["GPU"]) == (3, 0)
-    assert "(GPU:0 on CPU:1, GPU:1 on CPU:2). Give the session config=placer.session" in caplog.text
+    assert (
+        "(GPU:0 on CPU:1, GPU:1 on CPU:2). Start the session with config=placer.session"
+        in caplog.text
+    )
     caplog.clear()
     runtime_settings.session_config(plan_on("/job:worker/task:1/device:GPU:0"))
     assert not caplog.text

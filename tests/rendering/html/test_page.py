@@ -193,7 +193,7 @@ def test_nothing_better_exists_is_said_of_a_proof_only():
     assumed = PlanWarning(code="assumed_sizes", message="sizes are assumed")
     found = replace(solver, status="FEASIBLE", relative_gap=0.0)
     page = render_page(small_plan(solver=found, warnings=(assumed,)))
-    assert "proven best for the sizes that are assumed<" in page
+    assert "proven best for the assumed sizes<" in page
     colours = dict(re.findall(r"\.tile \.status-(optimal|feasible) \{ color: var\(--(\w+)\)", page))
     assert colours["optimal"] == "good" != colours["feasible"]
 
@@ -390,8 +390,8 @@ def test_a_page_and_a_text_say_what_is_required_where_no_allocator_decides():
     cpu = device_row("CPU:0", need_bytes=70 * MIB, needs=None)
     tiny = device_row("GPU:0", need_bytes=70 * MIB, usable_bytes=1024)
     for rows, told in (
-        ([cpu], "Required of a CPU: the peak where ops run at once"),
-        ([tiny], "Required under a limit below 1.00 MiB, which no allocator is given: the peak."),
+        ([cpu], "Required of a CPU: the peak when ops run in parallel"),
+        ([tiny], "Required under a limit below 1.00 MiB: the peak."),
     ):
         plan = small_plan(devices=(*small_plan().devices, *rows))
         for text in (render_page(plan), render_result(plan, "text", width=300)):
