@@ -20,7 +20,6 @@ from placer.strategies.requests import group_alone
 
 if TYPE_CHECKING:
     from placer.questions.auto import Choice
-    from placer.questions.auto_programs import Built
 
 _LINKS = 4.0
 """Links of so many times the bandwidth are what advice is about: NVLink instead of PCIe."""
@@ -28,6 +27,10 @@ _LINKS = 4.0
 _DEVICES = 2.0
 """Accelerators of so many times the rates are what advice is about: the next generation, as a
 rule."""
+
+
+_GUESSES = 5
+"""Smaller batches that are looked at for one that fits."""
 
 
 class Advice:
@@ -124,22 +127,23 @@ class Advice:
     def _smaller_batch(self) -> Iterator[str]:
         """About the largest batch that fits the first accelerator as it is."""
         size, first = self.program.size or 0, self.ways.cluster.workers[0]
-        if size < 2 or not any(r.name == AS_IT_IS and r.over_bytes for r in self.choice.rows):
+        rows = [r for r in self.choice.rows if r.name == AS_IT_IS and r.over_bytes]
+        if size < 2 or not rows:
             return
+        cap = self.ways.cluster.device(first).usable_bytes
+        low, high, guess, needs = 0, size, size // 2, {size: rows[0].need_bytes[first]}
         with suppress(PlacerError):  # a batch of fixed size has no smaller one
-            whole, half = (
-                self._as_it_is(first, count).plan.need_bytes[first] for count in (size, size // 2)
-            )
-            cap = self.ways.cluster.device(first).usable_bytes
-            slope = (whole - half) / (size - size // 2)
-            found = int(size // 2 + (cap - half) / slope) if slope > 0 else 0
-            for guess in (found, int(0.95 * found), int(0.8 * found)):
-                if 0 < guess < size and self._as_it_is(first, guess).fits:
-                    yield f"--batch-size {guess}: {AS_IT_IS}"
-                    return
-
-    def _as_it_is(self, device: str, size: int) -> Built:
-        return self.program.as_it_is(self.program.on_one_device(device, size), device)
+            while low < guess < high and len(needs) <= _GUESSES:
+                alone = self.program.on_one_device(first, guess)
+                built = self.program.as_it_is(alone, first)
+                low, high = (guess, high) if built.fits else (low, guess)
+                needs[guess] = built.plan.need_bytes[first]
+                nearest = sorted(needs.items(), key=lambda item: abs(item[1] - cap))
+                (one, found), (other, beyond) = nearest[:2]
+                slope = (beyond - found) / (other - one)
+                guess = int(one + (cap - found) / slope) if slope > 0 else 0
+        if low:
+            yield f"--batch-size {low}: {AS_IT_IS}"
 
     def _faster_links(self, step: float) -> Iterator[str]:
         """The way that would be the fastest of those that fit if links were faster."""

@@ -91,7 +91,8 @@ def test_a_smaller_batch_fits_as_its_row_has_it():
         on_one_device=lambda device, size: built(size),
         as_it_is=lambda alone, device: built(alone.size, beside=24),
     )
-    row = AutoRow(name="as-it-is", changes="", least_seconds=0.0, over_bytes={"GPU:0": 1})
+    need = built(256, beside=24).plan.need_bytes
+    row = AutoRow(name="as-it-is", changes="", least_seconds=0.0, need_bytes=need, over_bytes=need)
     ways = SimpleNamespace(cluster=parse_cluster("1xGPU:64MiB"))
     choice = SimpleNamespace(program=program, ways=ways, rows=[row])
     assert [*Advice(choice)._smaller_batch()] == ["--batch-size 40: as-it-is"]
