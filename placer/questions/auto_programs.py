@@ -138,7 +138,8 @@ class AutoProgram:
             constraints_of(whole)  # raises for what no device allows
             free = replace(whole.wanted, clear_devices=True, pins={}, pin_types={})
             alone = replace(alone, wanted=free)
-            refused = f"not all ops may be on {device}: {error.message.partition(';')[0]}"
+            asked = error.message.partition(";")[0].partition(": there is no device")[0]
+            refused = f"not all ops may be on {device}: {asked}"  # there is one, not here
             return replace(self._built(place_first_choices(alone), alone), refused=refused)
 
     def as_it_is(self, built: Built, device: str) -> Built:

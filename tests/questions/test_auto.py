@@ -316,6 +316,7 @@ def test_what_may_not_be_on_the_first_accelerator_is_placed_on_several(tmp_path,
     found = placer.auto(path, "2xT4", batch_size=32, outputs=("y",), **asked, **WORK)
     first, second = found.rows[:2]
     assert first.note.startswith("not all ops may be on GPU:0: ")
+    assert "there is no device" not in first.note  # among the two there is
     assert (first.step_seconds, first.fits) == (None, None)
     assert (second.name, found.chosen, found.plan.placement["y"]) == (
         *("one-placement", "one-placement"),
