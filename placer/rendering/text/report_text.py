@@ -86,7 +86,7 @@ def report_csv(report: Report) -> str:
 
 
 def _model_rows(model: ModelFacts, width: int) -> list[tuple[str, RenderableType]]:
-    where = "program" if model.format == "function" else "file"
+    where = "file" if model.path else "program"
     ops = f"{model.op_count:,} of {model.file_op_count:,} in the {where} are used"
     ops += f"; {format_count(model.op_type_count, 'op type')}"
     if model.function_count:

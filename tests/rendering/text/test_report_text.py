@@ -80,6 +80,14 @@ def test_names_from_the_file_are_shown_and_not_obeyed():
     assert "\u202e" not in told
 
 
+def test_a_live_program_is_in_no_file():
+    """Whatever kind it is: its title calls it a live program."""
+    model = replace(small_report().model, path="", format="keras")
+    text = render_report(small_report(model=model))
+    assert "Live program" in text
+    assert "4 of 100 in the program are used" in text
+
+
 def test_with_a_plan_the_placement_follows():
     """A report with devices shows the placement, its proof and the transfers under the rest."""
     text = render_report(small_report(plan=small_plan()))
