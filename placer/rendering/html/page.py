@@ -42,7 +42,7 @@ from placer.rendering.text.answers import (
     status_words,
     unrun_note,
 )
-from placer.rendering.text.auto_text import verdict
+from placer.rendering.text.auto_text import kind_of_program, verdict
 from placer.rendering.text.plan_text import NOTES
 
 _FOLDER = Path(__file__).parent
@@ -78,7 +78,8 @@ def render_page(result: Plan | Report | AutoResult) -> str:
     if isinstance(result, AutoResult):
         step = result.plan.step() if result.plan.step else None
         both = {"plan": json.loads(to_json(result.plan)), "auto": document}
-        return _render(both, step, result.plan, verdict(result), model_parts(result.plan))
+        parts = [kind_of_program(result), *model_parts(result.plan)[1:]]
+        return _render(both, step, result.plan, verdict(result), parts)
     plan = result if isinstance(result, Plan) else result.plan
     source = result if plan is None or plan.step is None else plan
     step = source.step() if source.step else None
@@ -143,6 +144,7 @@ def _render(
         fits=placed is not None and placed.fits,
         words="" if placed is None else status_words(placed),
         parts=parts,
+        name=document.get("auto", {}).get("name", ""),
         model=document.get("model") or (plan or {})["model"],
         step=step,
         notes=NOTES,

@@ -20,10 +20,9 @@ from placer.rendering.text.plan_text import reserve_blocks, warning_blocks
 def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
     """Returns the choice and its gain, every way in a line, and what would be better."""
     batch = "" if found.batch_size is None else f", batches of {found.batch_size:,}"
-    known = kind_of_model(found.model["format"], found.model["path"])
-    kind = "Keras model" if found.name else known
+    kind = kind_of_program(found)
     note = f"{kind}: {found.task}{batch}, for {found.aim}"
-    if known == "Keras model" and not found.name:
+    if kind == "Keras model" and not found.name:
         note += " (for training, call placer.auto(model) in Python)"
     blocks: list[RenderableType] = [
         answer_line(verdict(found)),
@@ -48,6 +47,12 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
         blocks.append(Facts(title, [("", advice) for advice in found.advice]))
     blocks += reserve_blocks(found.plan)
     return blocks + (warning_blocks(found.plan.warnings) if found.row else [])
+
+
+def kind_of_program(found: AutoResult) -> str:
+    """Returns what was asked about: of a model of Keras its plans have a function."""
+    known = kind_of_model(found.model["format"], found.model["path"])
+    return "Keras model" if found.name else known
 
 
 def auto_csv(found: AutoResult) -> str:

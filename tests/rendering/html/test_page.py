@@ -132,6 +132,9 @@ def test_pages_of_every_state_are_written():
     page = render_page(unplaced)
     assert "Not placed, see" in page
     assert "No devices were named" not in page
+    unfit = replace(small_report(), plan=infeasible_plan(), step=drawn_plan().step)
+    assert "Not placed: memory, times and the schedule are those of one" in render_page(unfit)
+    assert "Not placed: memory" not in render_page(drawn_plan())
     from_file = render_page(replace(drawn_plan(), step=None))
     assert "holds no graph" in from_file
     assert Page(from_file).data["placement"]["devices"] == ["CPU:0", "GPU:0", "GPU:1"]
@@ -307,6 +310,11 @@ def test_what_auto_tried_has_its_place():
     assert "cannot beat the replicas" in page
     assert ">Strategies</h2>" in page
     assert ">Strategies</h2>" not in render_page(small_plan())
+    live = render_page(replace(found, name="net"))
+    assert '<h1 id="title">net</h1>' in live
+    for shown in (live, render_result(replace(found, name="net"), "text", width=80)):
+        assert "Keras model" in shown
+        assert "SavedModel" not in shown
     # as shells, print() and notebooks show it
     assert repr(found) == str(found) == found.summary()
     assert "- **pieces**: cannot beat the replicas" in found._repr_markdown_()
