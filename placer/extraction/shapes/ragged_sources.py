@@ -163,7 +163,7 @@ def bind_sources(
             there = ", ".join([*known, *dict.fromkeys(source.name for source in sources)])
             there = f"there are: {there}" if there else "there are none"
             raise UsageError(
-                f"--ragged {name!r} is not a ragged or sparse input ({there}); to set the sizes of "
+                f"{name!r} is not a ragged or sparse input ({there}); to set the sizes of "
                 "a dense input, use --shape"
             )
         given = "x".join("?" if size is None else str(size) for size in sizes)
