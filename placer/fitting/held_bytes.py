@@ -5,22 +5,27 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.lifetimes import Simulation
+from placer.prediction.memory.run import Wanted
 
 if TYPE_CHECKING:
     from placer.fitting.reduction import StepReduction
 
 
-class HeldBytes(Simulation):
+class HeldBytes:
     """The bytes in the memory of the device beside the outputs of nodes: at every place of the
     order (``beside``), and before it, when the last op is done (``between``)."""
 
     def __init__(self, reduction: StepReduction) -> None:
-        super().__init__(reduction.layout, reduction.order)
-        self.device, count = reduction.device, len(reduction.order)
+        count = len(reduction.order)
         self.at, self.across = [0] * (count + 2), [0] * (count + 2)
-        self.run()
+        simulation = Simulation(reduction.layout, reduction.order, wanted=Wanted(records=True))
+        for _, device, size, _, first, last, _, _, goes_on in simulation.records().tolist():
+            if simulation.device_names[device] == reduction.device:
+                self._count(first, last, size)
+                if goes_on:  # it is there between the two ops
+                    self.across[last + 1] += size
+                    self.across[last + 2] -= size
         chosen = reduction.chosen
         for op in chosen.nodes:
             for root in chosen.large[op]:
@@ -35,14 +40,3 @@ class HeldBytes(Simulation):
         self.at[last + 1] -= size
         self.across[first + 1] += size
         self.across[last + 1] -= size
-
-    def _record(self, buffer: Buffer, last: int) -> None:
-        if buffer.device == self.device and buffer.first <= last:
-            self._count(buffer.first, last, buffer.bytes)
-
-    def _overwrite(self, op: int, source: int, old: Buffer, value: int) -> Buffer:
-        new = super()._overwrite(op, source, old, value)
-        if new is not old and old.device == self.device:  # it is there between the two ops
-            self.across[self.now] += old.bytes
-            self.across[self.now + 1] -= old.bytes
-        return new

@@ -11,11 +11,10 @@ the budget, summed over all moments.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from placer.prediction.memory.buffers import Lifetime
 from placer.prediction.memory.lifetimes import find_lifetimes
-from placer.prediction.memory.timelines import Changes, StepMemory
+from placer.prediction.memory.timelines import StepMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +78,8 @@ class _Descent:
     def _in_use(self, order: Sequence[int]) -> dict[str, list[int]]:
         """The bytes in use at every moment, by device."""
         self.left -= len(order)
-        simulation = Changes(self.step.layout, order, self.step.device_names, None)
-        simulation.run()
-        return {name: [*accumulate(simulation.changes[name][:-1])] for name in self.budgets}
+        in_use = self.step.in_use(order)
+        return {name: in_use[name].tolist() for name in self.budgets}
 
     def _over(self, in_use: Mapping[str, Sequence[int]]) -> int:
         return sum(

@@ -29,7 +29,7 @@ from placer.fitting.recompute_sequences import LEAST_SECONDS_SHARE, MOST_CANDIDA
 from placer.fitting.reduction import StepReduction
 from placer.graph.control_edges import joinable_ops
 from placer.graph.rewriting import recomputable_ops
-from placer.prediction.memory.timelines import Changes, StepMemory
+from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.step.step_layout import Effect
 
 _LEAST_SHARE = 0.002
@@ -237,9 +237,7 @@ def _planner(
     may_wait: bool,
 ) -> SwapPlanner:
     device = reduction.device
-    simulation = Changes(step.layout, reduction.order, step.device_names, None)
-    simulation.run()
-    held = [*accumulate(simulation.changes[device][:-1])]
+    held = step.in_use(reduction.order)[device].tolist()
     seconds = [
         reduction.seconds[op] if step.layout.devices[op] == device else 0.0
         for op in reduction.order

@@ -11,7 +11,12 @@ from pathlib import Path
 from placer.files import cache_folder
 
 _ROOT = Path(__file__).parents[1]
-_SOURCES = ("machine_code/*.py", "prediction/memory/chunks.py", "solving/compiled/*.py")
+_SOURCES = (
+    "machine_code/*.py",
+    "prediction/memory/*.py",
+    "prediction/step/step_arrays.py",
+    "solving/compiled/*.py",
+)
 
 
 @functools.cache

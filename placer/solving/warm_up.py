@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from placer.prediction.memory.need import load_loop
+from placer.prediction.memory.need import load_loops
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.processes import Tell
@@ -140,7 +140,7 @@ _COMPILE = {
     "peaks": load_peaks,
     "throughput": _compile_throughput,
     "step_time": _compile_step_time,
-    "needs": load_loop,
+    "needs": load_loops,
 }
 
 

@@ -131,9 +131,9 @@ def serve() -> None:
     from placer.application.measuring import profiling, traces
     from placer.application.verifying import verification_process
     from placer.extraction.process import child_process
-    from placer.prediction.memory.need import load_loop
+    from placer.prediction.memory.need import load_loops
 
-    load_loop()
+    load_loops()
     child_process.Child = WarmChild
     for module in (traces, profiling, verification_process):
         module.run_task = lambda task, request, seconds, environment: WarmChild(environment).ask(

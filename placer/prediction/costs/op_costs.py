@@ -16,6 +16,7 @@ from placer.prediction.costs.variants import copied_reads, fused_costs, in_place
 from placer.prediction.memory.buffers import peak_without_feeds
 from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.live_moments import activation_peak
+from placer.prediction.memory.run import Wanted
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.step.control_flow import TripCount, find_trip_count, loop_invariants
 from placer.prediction.step.executor import prepare, run_once
@@ -301,9 +302,9 @@ def _follow(
     prepared = prepare(graph)
     peaks = []
     for seed in range(max(1, min(_MOST_ORDERS, 2 * _MOST_OPS // len(graph.ops)))):
-        simulation = Simulation(step.layout, step.numbers(run_once(prepared, seed)))
-        simulation.run()
-        peaks.append(peak_without_feeds(simulation.lifetimes, len(graph.ops)))
+        order = step.numbers(run_once(prepared, seed))
+        simulation = Simulation(step.layout, order, wanted=Wanted(records=True))
+        peaks.append(peak_without_feeds(simulation.lifetimes(), len(graph.ops)))
     home = {
         tensor: value
         for name, values in zip(step.layout.names, step.layout.outputs, strict=True)

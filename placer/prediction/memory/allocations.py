@@ -24,16 +24,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+
+import numpy as np
 
 from cost_models.gpu_convolutions import RED_ZONES_BYTES
 from placer.prediction.memory.allocation_arrays import AllocationArrays, as_arrays
 from placer.prediction.memory.allocator import rounded_bytes
-from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.chunks import MOST_PADDING_BYTES
-from placer.prediction.memory.timelines import Changes, StepMemory
+from placer.prediction.memory.lifetimes import Simulation
+from placer.prediction.memory.run import (
+    CHUNKS,
+    ELASTIC,
+    EVENTS,
+    NOTES,
+    TUNED,
+    VARIABLE_CHUNK,
+    Wanted,
+)
+from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.step.routes import is_cpu
-from placer.prediction.step.step_layout import Effect, StepLayout, Tuned
+from placer.prediction.step.step_arrays import Ints, NamedArrays
+from placer.prediction.step.step_layout import StepLayout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,16 +158,14 @@ def find_allocations(
     ``lasts`` as for :meth:`StepMemory.peaks`. Variables get their first values in the order of the
     graph."""
     layout = step.layout if sample is None else step.layout.sampled(sample)
-    numbers = step.numbers(order)
-    simulation = Requests(step, layout, numbers, lasts)
-    simulation.run()
-    found = simulation.finished()
-    for name, peak_bytes in step.peaks_of(simulation).items():
+    requests = Requests(step, layout, step.numbers(order), lasts)
+    found = requests.found
+    for name, peak_bytes in step.peaks_of(requests.simulation).items():
         is_restored = not (step.initial or is_cpu(name))
         found[name] = replace(
             found[name],
             peak_bytes=peak_bytes,
-            kept=simulation.loading(_as_written(step, simulation.kept, name)),
+            kept=requests.loading(_as_written(step, requests.kept, name)),
             restoring_bytes=_restoring_bytes(step, name) if is_restored else 0,
         )
     return {name: asked.with_tuning() for name, asked in found.items()}
@@ -191,9 +200,9 @@ def _idle(device: str, number: int) -> str:
     return f" {device} {number}"
 
 
-class Requests(Changes):
-    """The simulation of a step that writes down every request; ``chunks`` has the chunk that every
-    buffer is in, ``chunk_of`` that of every variable, ``kept`` where it was before the step."""
+class Requests:
+    """The requests of a step that has run, by device in ``found``; ``kept`` has the chunk that
+    every variable was in before."""
 
     def __init__(
         self,
@@ -202,25 +211,23 @@ class Requests(Changes):
         order: Sequence[int],
         lasts: Sequence[int] | None = None,
     ) -> None:
-        super().__init__(layout, order, step.device_names, lasts)
         self.found = {name: Allocations() for name in step.device_names}
-        self.count = 0
-        self.chunks: dict[Buffer, int] = {}
-        self.device_of: dict[str, str] = {}
+        self.sizes: list[int] = []
         self.kept: dict[str, int] = {}
         for device, sizes in step.idle.items():
             for number, size in enumerate(sizes if device in self.found else ()):
                 self.kept[_idle(device, number)] = self._number(self.found[device], size)
+        self.device_of: dict[str, str] = {}
         for device, held in step.resident.items():
-            found = self.found[device]
             for op, size in held.items():
-                self.kept[op] = self._number(found, size - step.constants.get(op, 0))
+                self.kept[op] = self._number(self.found[device], size - step.constants.get(op, 0))
                 self.device_of[op] = device
-        self.chunk_of = dict(self.kept)
         self.initial = {self.kept[op]: op for op in step.initial if op in self.kept}
         self.initial_bytes = step.initial
-        self.constants = dict(step.constants)
-        self.seen: set[Tuned] = set()
+        variables = self._variables(step, layout.arrays())
+        wanted = Wanted(variables=variables, chunks=self.sizes)
+        self.simulation = Simulation(layout, order, lasts=lasts, wanted=wanted)
+        self._take_over(self.simulation)
 
     def loading(self, written: Sequence[int]) -> list[int]:
         """The events of loading, given what is kept in order: a random first value is made of two
@@ -236,112 +243,45 @@ class Requests(Changes):
             events += [first, second, chunk, ~second, ~first]
         return events
 
-    def finished(self) -> dict[str, Allocations]:
-        """Returns what was found, once the step has run."""
-        for variable, chunk in self.chunk_of.items():
-            if chunk != self.kept[variable]:
-                self.found[self.device_of[variable]].moved[self.kept[variable]] = chunk
-        return self.found
-
     def _number(self, found: Allocations, size: int) -> int:
-        chunk = self.count
-        self.count += 1
+        chunk = len(self.sizes)
+        self.sizes.append(size)
         found.sizes[chunk] = size
         return chunk
 
-    def _ask(self, device: str, size: int) -> int:
-        found = self.found[device]
-        chunk = self._number(found, size)
-        found.events.append(chunk)
-        found.askers.append(self.order[self.now])
-        return chunk
+    def _variables(self, step: StepMemory, known: NamedArrays) -> Ints:
+        """The columns of ``variables`` of a run from the chunk on."""
+        names, device = known.variable_names, {n: i for i, n in enumerate(known.device_names)}
+        chunks = [self.kept.get(name, -1) for name in names]
+        devices = [device.get(self.device_of.get(name, ""), -1) for name in names]
+        constants = [step.constants.get(name, 0) for name in names]
+        return np.array([chunks, chunks, devices, constants], np.int64).T
 
-    def _new(self, op: int, value: int, kind: str, **more: Any) -> Buffer:
-        buffer = super()._new(op, value, kind, **more)
-        if buffer.bytes and not buffer.resident and kind != "feed":  # which is the caller's memory
-            self.chunks[buffer] = self._ask(buffer.device, buffer.bytes)
-        return buffer
-
-    def _record(self, buffer: Buffer, last: int) -> None:
-        super()._record(buffer, last)
-        if buffer in self.chunks:
-            self.found[buffer.device].events.append(~self.chunks.pop(buffer))
-
-    def _start(self, op: int) -> None:
-        super()._start(op)
-        size = self.layout.workspace_bytes.get(op)
-        if size:
-            found = self.found[self.layout.devices[op]]
-            found.elastic.append((len(found.events), size))
-        if op in self.layout.replaced:
-            self._replace_output(op)
-        if op in self.layout.tuned:
-            what, size = self.layout.tuned[op]
-            if what not in self.seen:
-                self.seen.add(what)
-                found = self.found[self.layout.devices[op]]
-                found.tuned.append((len(found.events), size, op))
-
-    def _replace_output(self, op: int) -> None:
-        """The chunk that came last is the output; the first is given back."""
-        output, last = self.held[self.layout.outputs[op][0]], self.workspaces[op][-1]
-        if output is not None and output in self.chunks:
-            first, second = self.chunks[output], self.chunks[last]
-            self.found[output.device].temporaries.symmetric_difference_update((first, second))
-            self.chunks |= {output: second, last: first}
-
-    def _workspace(self, op: int, size: int) -> Buffer:
-        buffer = super()._workspace(op, size)
-        self.chunks[buffer] = self._ask(buffer.device, size)
-        self.found[buffer.device].temporaries.add(self.chunks[buffer])
-        return buffer
-
-    def _overwrite(self, op: int, source: int, old: Buffer, value: int) -> Buffer:  # noqa: ARG002
-        """The chunk stays where it is, under another name."""
-        if old.bytes == self.layout.bytes[value]:
-            super()._record(old, self.now - 1)
-            old.owner, old.kind, old.first = self.layout.names[op], "activation", self.now
-        return old
-
-    def _assign(self, op: int) -> None:
-        variable = self.layout.variables[op][0]
-        value = self.held[self.layout.inputs[op][1]]
-        if (
-            value is None
-            or value not in self.chunks
-            or variable in self.layout.copied_on_read
-            or value.kind not in ("activation", "transfer")
-            or self.device_of.get(variable) != value.device  # of unknown size: nothing to free
-        ):
-            super()._assign(op)
-            return
-        given = self.chunks.pop(value)  # the variable's from now on
-        if not self._is_set_aside(variable):
-            self.found[self.device_of[variable]].events.append(~self.chunk_of[variable])
-        self.chunk_of[variable] = given
-        super()._assign(op)
-
-    def _change_state(self, op: int, effect: Effect) -> None:
-        for variable in self.layout.variables.get(op, ()) if self.constants else ():
-            size = self.constants.pop(variable, 0)
-            if size and effect == Effect.UPDATE_VARIABLE:
-                found = self.found[self.device_of[variable]]
-                found.copied.append((len(found.events), size, op, self.kept[variable]))
-        super()._change_state(op, effect)
-
-    def _release_value(self, variable: str, first: int) -> None:
-        """A variable that is still being read is copied before it changes."""
-        old = self.values.get(variable)
-        if old is not None and old not in self.chunks and self._is_set_aside(variable):
-            size = self.found[old.device].sizes[self.chunks[old]]
-            self.chunk_of[variable] = self._ask(old.device, size)
-        super()._release_value(variable, first)
-
-    def _is_set_aside(self, variable: str) -> bool:
-        """Whether the value of a variable is still being read, where the variable is: then it keeps
-        the chunk until it is not."""
-        old = self.values.get(variable)
-        if old is None or old.holders <= 0 or old.device != self.device_of.get(variable):
-            return False
-        self.chunks[old] = self.chunk_of[variable]
-        return True
+    def _take_over(self, simulation: Simulation) -> None:
+        """Takes over what the simulation has written down."""
+        run, names = simulation.run, simulation.device_names
+        chunks = run.chunks[: run.counts[CHUNKS]]
+        self.sizes = chunks[:, 0].tolist()
+        events = run.events[: run.counts[EVENTS]]
+        for number, name in enumerate(names):
+            found, own = self.found[name], events[events[:, 0] == number]
+            asked = own[own[:, 1] >= 0]
+            asked_for = asked[:, 1]
+            found.events.extend(own[:, 1].tolist())
+            found.askers.extend(asked[:, 2].tolist())
+            found.sizes.update(zip(asked_for.tolist(), chunks[asked_for, 0].tolist(), strict=True))
+            found.temporaries.update(asked_for[chunks[asked_for, 1] > 0].tolist())
+        for kind, device, index, size, op, chunk in run.notes[: run.counts[NOTES]].tolist():
+            found = self.found[names[device]]
+            if kind == ELASTIC:
+                found.elastic.append((index, size))
+            elif kind == TUNED:
+                found.tuned.append((index, size, op))
+            else:
+                found.copied.append((index, size, op, chunk))
+        now = dict(
+            zip(simulation.variable_names, run.variables[:, VARIABLE_CHUNK].tolist(), strict=True)
+        )
+        for variable, kept in self.kept.items():
+            if now.get(variable, kept) != kept:
+                self.found[self.device_of[variable]].moved[kept] = now[variable]

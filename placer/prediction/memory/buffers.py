@@ -1,9 +1,8 @@
-"""Buffers: while they are simulated, and what remains of them."""
+"""Records of the buffers of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -23,8 +22,7 @@ class Lifetime(NamedTuple):
     """``bytes`` on ``device`` while ops number ``first`` to ``last`` of the order run.
 
     ``owner`` is the op that wrote them (for a receive buffer: the op whose output arrives);
-    ``kind`` is ``activation``, ``temporary``, ``transfer`` (a receive buffer), ``feed``, or
-    ``weights`` (the old value of a variable, still being read).  ``reads`` say who keeps it.
+    ``kind`` is one of :data:`~placer.prediction.memory.run.KINDS`.  ``reads`` say who keeps it.
     """
 
     owner: str
@@ -49,31 +47,3 @@ def peak_without_feeds(lifetimes: Iterable[Lifetime], op_count: int) -> int:
     """The most bytes that are alive at once while ``op_count`` ops run, fed values aside."""
     own = (lifetime for lifetime in lifetimes if lifetime.kind != "feed")
     return max(bytes_in_use(own, op_count), default=0)
-
-
-@dataclass(slots=True, eq=False)
-class Buffer:
-    """A buffer during the simulation; ``holders`` is the number of those who still need it.
-
-    A resident buffer is a variable or constant: its bytes are counted elsewhere.  ``items`` are
-    the buffers that a tensor list holds, at most ``capacity`` of them, where that is known,
-    of which ``items_read`` were read one after the other.
-    """
-
-    owner: str
-    device: str
-    bytes: int
-    kind: str
-    first: int
-    holders: int = 0
-    resident: bool = False
-    items: list[Buffer] = field(default_factory=list)
-    capacity: int | None = None
-    items_read: int = 0
-    reads: list[Read] = field(default_factory=list)
-
-    def lifetime(self, last: int) -> Lifetime:
-        """Returns the lifetime of the buffer if op number ``last`` is the last that needs it."""
-        return Lifetime(
-            self.owner, self.device, self.bytes, self.kind, self.first, last, tuple(self.reads)
-        )

@@ -19,6 +19,8 @@ from placer.prediction.memory.allocation_arrays import AllocationArrays
 from placer.prediction.memory.allocations import Allocations
 from placer.prediction.memory.allocator import UNLIMITED_BYTES, Allocator, rounded_bytes
 from placer.prediction.memory.chunks import CHUNK_BYTES, MOST_PADDING_BYTES
+from placer.prediction.memory.lifetimes import find_lifetimes
+from placer.prediction.step.step_layout import Effect, StepLayout
 
 MOST_STEPS = 10
 _RESOLUTION = 0.002
@@ -70,8 +72,21 @@ def find_need(allocations: Allocations, *, kept: KeptChunks | None = None, near:
     )
 
 
-def load_loop() -> None:
-    """Loads the loop of the allocator, or compiles it the first time."""
+def load_loops() -> None:
+    """Loads the loops of the simulation and of the allocator, or compiles them the first time."""
+    layout = StepLayout(
+        names=("op",),
+        devices=["CPU:0"],
+        effects=[Effect.PLAIN],
+        inputs=[()],
+        outputs=[range(1)],
+        temporary_bytes=[0],
+        memory=["CPU:0"],
+        bytes=[1],
+        producer=[0],
+        readers=[0],
+    )
+    find_lifetimes(layout, (0,))
     find_need(Allocations(sizes={0: 1, 1: 2}, events=[0, 1, ~0, ~1]))
 
 

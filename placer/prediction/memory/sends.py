@@ -1,4 +1,4 @@
-"""The tensors that GPUs have sent and still hold, along one execution order.
+"""The tensors that GPUs have sent and still hold, along one execution order, compiled.
 
 A tensor that leaves a GPU is copied on a stream of its own, once what was launched before on both
 GPUs is done, and is held until an event says that it is there: local readers that are done do not
@@ -20,77 +20,114 @@ none of those that begin first can count on being the only holder, and so may wr
 ``IntraProcessRecvAsyncImpl`` of ``core/common_runtime/rendezvous_mgr.cc`` (its ``out``).
 """
 
-from collections import deque
-from collections.abc import Iterable
-from typing import NamedTuple
-
-from placer.prediction.memory.buffers import Buffer
-from placer.prediction.step.routes import is_cpu
-
-_Stream = tuple[str, bool]
+from placer.machine_code.jit import compiled_part
+from placer.prediction.memory import run as at
+from placer.prediction.memory.run import Run
+from placer.prediction.memory.run_log import let_go, new_for
+from placer.prediction.step import step_arrays as step_at
+from placer.prediction.step.step_arrays import StepArrays
 
 
-class _Send(NamedTuple):
-    """One tensor that an op has sent: the value that arrives, and the buffer that it is copied
-    from."""
-
-    op: int
-    copy: int
-    source: Buffer
-
-
-class Sends:
-    """The buffers that wait to be given back, by GPU and by whether they go to the host, and the
-    values that nobody has read yet on the GPU where they arrive."""
-
-    def __init__(self) -> None:
-        self._leaving: dict[_Stream, deque[_Send]] = {}
-        self._stream_of: dict[int, _Stream] = {}
-        self._last: dict[str, int] = {}
-        self._sending: dict[str, list[Buffer]] = {}
-        self._new: set[int] = set()
-
-    def begin(self, op: int, copy: int, target: str, source: Buffer) -> None:
-        """The ``source`` is sent to the memory of ``target``, where it is the value ``copy``."""
-        to_host = is_cpu(target)
-        if not to_host:
-            self._new.add(copy)
-        if is_cpu(source.device):
-            return
-        stream = self._stream_of[copy] = source.device, to_host
-        self._leaving.setdefault(stream, deque()).append(_Send(op, copy, source))
-        source.holders += 1
-
-    def start(self, op: int, device: str) -> list[Buffer]:
-        """An op begins: returns what its device gives back by then."""
-        self._last[device] = op
-        return _given_back(self._sending.pop(device, ()))
-
-    def end(self, copy: int) -> list[Buffer]:
-        """The copy is read: returns what is given back by then."""
-        stream = self._stream_of.get(copy)
-        if stream is None:
-            return []
-        found, leaving = [], self._leaving[stream]
-        while copy in self._stream_of:
-            sent = leaving.popleft()
-            del self._stream_of[sent.copy]
-            if self._last.get(stream[0]) == sent.op:
-                self._sending.setdefault(stream[0], []).append(sent.source)
-            else:
-                found.append(sent.source)
-        return _given_back(found)
-
-    def is_new(self, value: int) -> bool:
-        """Whether that is what has arrived on a GPU, and nobody asked for before."""
-        if value not in self._new:
-            return False
-        self._new.remove(value)
-        return True
+@compiled_part
+def send(step: StepArrays, run: Run, op: int, value: int) -> None:
+    """Makes the receive buffers of what is read elsewhere, held by the readers; a GPU holds what it
+    sends."""
+    sent, buffers, devices, source = (
+        run.values,
+        run.buffers,
+        run.devices,
+        run.values[value, at.HELD],
+    )
+    for place in range(
+        step.values[value, step_at.VALUE_COPIES], step.values[value, step_at.VALUE_COPIES_END]
+    ):
+        copy = step.flat[place]
+        received = new_for(step, run, op, copy, at.TRANSFER)
+        sent[copy, at.HELD] = received
+        buffers[received, at.HOLDERS] = step.values[copy, step_at.VALUE_READERS]
+        if source < 0:
+            continue
+        to_host = devices[step.values[copy, step_at.VALUE_MEMORY], at.IS_CPU]
+        sent[copy, at.IS_NEW] = 1 - to_host
+        device = buffers[source, at.DEVICE]
+        if devices[device, at.IS_CPU]:
+            continue
+        sent[copy, at.SENT_TO], sent[copy, at.SENT_BY] = 2 * device + to_host, op
+        sent[copy, at.SOURCE], sent[copy, at.NEXT_SENT] = source, -1
+        buffers[source, at.HOLDERS] += 1
+        first = at.FIRST_SENT + to_host
+        if devices[device, first] < 0:
+            devices[device, first] = copy
+        else:
+            sent[devices[device, first + 2], at.NEXT_SENT] = copy
+        devices[device, first + 2] = copy
 
 
-def _given_back(sources: Iterable[Buffer]) -> list[Buffer]:
-    found = [*sources]
-    for source in found:
-        source.holders -= 1
+@compiled_part
+def receive(step: StepArrays, run: Run, op: int) -> None:
+    """Lets go what is surely given back as the op begins; the rendezvous still has what it is the
+    first to read there, until :func:`end_receiving`."""
+    device, sent, buffers, devices = (
+        step.ops[op, step_at.OP_DEVICE],
+        run.values,
+        run.buffers,
+        run.devices,
+    )
+    first, end = step.ops[op, step_at.OP_INPUTS], step.ops[op, step_at.OP_INPUTS_END]
+    found, copy = 0, devices[device, at.FIRST_GIVEN]
+    while copy >= 0:
+        sent[found, at.GIVEN] = copy
+        found += 1
+        copy = sent[copy, at.NEXT_GIVEN]
+    devices[device, at.FIRST_GIVEN] = -1
+    devices[device, at.LAST_OP] = op
+    for place in range(first, end):
+        if sent[step.flat[place], at.SENT_TO] >= 0:
+            found = _end_sending(run, step.flat[place], found)
+    for index in range(found):
+        buffers[sent[sent[index, at.GIVEN], at.SOURCE], at.HOLDERS] -= 1
+    for index in range(found):
+        source = sent[sent[index, at.GIVEN], at.SOURCE]
+        if not buffers[source, at.HOLDERS] and not buffers[source, at.RESIDENT]:
+            let_go(run, source, run.counts[at.NOW] - 1)
+    for place in range(first, end):
+        value = step.flat[place]
+        if sent[value, at.IS_NEW] == 1:
+            sent[value, at.IS_NEW] = 0
+            if sent[value, at.HELD] >= 0:
+                buffers[sent[value, at.HELD], at.HOLDERS] += 1
+                sent[value, at.IS_NEW] = 2
+
+
+@compiled_part
+def end_receiving(step: StepArrays, run: Run, op: int) -> None:
+    """Lets the rendezvous go, which has woken the readers by now."""
+    for place in range(step.ops[op, step_at.OP_INPUTS], step.ops[op, step_at.OP_INPUTS_END]):
+        value = step.flat[place]
+        if run.values[value, at.IS_NEW] == 2:
+            run.values[value, at.IS_NEW] = 0
+            run.buffers[run.values[value, at.HELD], at.HOLDERS] -= 1
+
+
+@compiled_part
+def _end_sending(run: Run, copy: int, found: int) -> int:
+    """The copy is read: it has arrived, as have those sent before it.  Adds to the ``found`` copies
+    that are ``GIVEN`` back by then; what the GPU sent last waits for its next op."""
+    sent, devices = run.values, run.devices
+    device = sent[copy, at.SENT_TO] // 2
+    column = at.FIRST_SENT + sent[copy, at.SENT_TO] % 2
+    while sent[copy, at.SENT_TO] >= 0:
+        first = devices[device, column]
+        devices[device, column] = sent[first, at.NEXT_SENT]
+        sent[first, at.SENT_TO] = -1
+        if devices[device, at.LAST_OP] != sent[first, at.SENT_BY]:
+            sent[found, at.GIVEN] = first
+            found += 1
+            continue
+        sent[first, at.NEXT_GIVEN] = -1
+        if devices[device, at.FIRST_GIVEN] < 0:
+            devices[device, at.FIRST_GIVEN] = first
+        else:
+            sent[devices[device, at.LAST_GIVEN], at.NEXT_GIVEN] = first
+        devices[device, at.LAST_GIVEN] = first
     return found

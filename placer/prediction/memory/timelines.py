@@ -11,19 +11,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
+
+import numpy as np
 
 from cost_models.op_cost import OpCost
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.graph.passes.constant_folding import find_consumed, find_folded
 from placer.graph.passes.roles import UNUSED, UNUSED_VARIABLES, Roles, find_roles
-from placer.prediction.memory.buffers import Buffer, Lifetime, bytes_in_use
+from placer.prediction.memory.buffers import Lifetime, bytes_in_use
 from placer.prediction.memory.lifetimes import Simulation, find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.step.laying_out import lay_out_step
 from placer.prediction.step.routes import Place, Routes, find_routes, host_of, is_cpu
-from placer.prediction.step.step_layout import StepLayout
+from placer.prediction.step.step_arrays import Ints
 
 
 def predict_memory(
@@ -112,27 +113,31 @@ class StepMemory:
         of ops whose temporary bytes differ from one to the next, ``None`` is the median.  ``lasts``
         say which ops run at once (:class:`~placer.prediction.memory.lifetimes.Simulation`)."""
         layout = self.layout if sample is None else self.layout.sampled(sample)
-        simulation = Changes(layout, self.numbers(order), self.device_names, lasts)
-        simulation.run()
-        return self.peaks_of(simulation)
+        return self.peaks_of(Simulation(layout, self.numbers(order), lasts=lasts))
 
     def fullest(self, order: Sequence[str]) -> dict[str, str]:
         """The op at which every device first peaks along ``order``: that of :meth:`timelines`,
         without them; in a laid out loop, the loop."""
-        simulation = Changes(self.layout, self.numbers(order), self.device_names, None)
-        simulation.run()
         found = {}
-        for name, change in simulation.changes.items():
-            in_use = [*accumulate(change[:-1])]
-            op = order[in_use.index(max(in_use))] if in_use else ""
+        for name, in_use in self.in_use(self.numbers(order)).items():
+            op = order[int(in_use.argmax())] if len(in_use) else ""
             found[name] = self.owner.get(op, op)
         return found
 
-    def peaks_of(self, simulation: Changes) -> dict[str, int]:
+    def in_use(self, order: Sequence[int]) -> dict[str, Ints]:
+        """The bytes that live on every device while each op of the order runs, resident ones
+        aside."""
+        changes = Simulation(self.layout, order).changes()
+        none = np.zeros(len(order), np.int64)
+        found = {name: np.cumsum(change[:-1]) for name, change in changes.items()}
+        return {name: found.get(name, none) for name in self.device_names}
+
+    def peaks_of(self, simulation: Simulation) -> dict[str, int]:
         """The peak bytes of every device in a step that has run."""
+        changes = simulation.changes()
+        highest = {name: int(np.cumsum(change).max()) for name, change in changes.items()}
         return {
-            name: self.resident_bytes(name) + max(accumulate(change))
-            for name, change in simulation.changes.items()
+            name: self.resident_bytes(name) + highest.get(name, 0) for name in self.device_names
         }
 
     def resident_bytes(self, device: str) -> int:
@@ -153,27 +158,6 @@ class StepMemory:
     def numbers(self, order: Sequence[str]) -> list[int]:
         """The ops of ``order`` by number."""
         return [self.number[name] for name in order]
-
-
-class Changes(Simulation):
-    """By how much what every device holds changes with each op of the order: what is left of the
-    lifetimes where nobody asks whose they are."""
-
-    def __init__(
-        self,
-        layout: StepLayout,
-        order: Sequence[int],
-        devices: Iterable[str],
-        lasts: Sequence[int] | None,
-    ) -> None:
-        super().__init__(layout, order, lasts=lasts)
-        self.changes = {name: [0] * (len(order) + 1) for name in devices}
-
-    def _record(self, buffer: Buffer, last: int) -> None:
-        if buffer.first <= last:
-            change = self.changes[buffer.device]
-            change[buffer.first] += buffer.bytes
-            change[last + 1] -= buffer.bytes
 
 
 def checked_order(graph: OpGraph, order: Sequence[str] | None) -> tuple[str, ...]:

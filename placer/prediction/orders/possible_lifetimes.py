@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from cost_models.gpu_convolutions import RED_ZONES_BYTES
 from placer.prediction.memory.buffers import Lifetime
 from placer.prediction.memory.lifetimes import Simulation
+from placer.prediction.memory.run import Wanted
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.routes import is_cpu
@@ -98,8 +99,7 @@ def _follow(
     """Adds the buffers along one order."""
     layout = step.layout.sampled(sample)
     numbers = step.numbers(order)
-    simulation = Simulation(layout, numbers, with_reads=True)
-    simulation.run()
+    simulation = Simulation(layout, numbers, wanted=Wanted(records=True, reads=True))
     begin, end = sample * found.length, found.length - 1
     memory_of = dict(zip(layout.names, layout.devices, strict=True))
 
@@ -118,7 +118,7 @@ def _follow(
         if until < last and not arrives and not is_resident:
             found.add_read(writer, begin + first, begin + last, size)
 
-    for lifetime in simulation.lifetimes:
+    for lifetime in simulation.lifetimes():
         add(lifetime)
     tuned = set()
     for now, op in enumerate(numbers):
@@ -126,6 +126,5 @@ def _follow(
             tuned.add(layout.tuned[op][0])
             found.add_buffer(placed[op], begin + now, RED_ZONES_BYTES)
             found.add_read(placed[op], begin + now, begin + now, RED_ZONES_BYTES)
-    for buffer in dict.fromkeys(simulation.held):
-        if buffer is not None and buffer.resident and buffer.reads:
-            add(buffer.lifetime(end), is_resident=True)
+    for lifetime in simulation.resident_lifetimes(end):
+        add(lifetime, is_resident=True)

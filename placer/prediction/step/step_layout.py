@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, auto
 
+from placer.prediction.step.step_arrays import NamedArrays, as_step_arrays, with_sample
+
 Tuned = tuple[str, int]
 """A device, and a number for the type, shapes and attributes of an op."""
 
@@ -96,6 +98,13 @@ class StepLayout:
     lasting: tuple[int, ...] = ()
     dead: frozenset[int] = frozenset()
     dead_in: tuple[frozenset[int], ...] = ()
+    known_arrays: list[NamedArrays] = field(default_factory=list)
+
+    def arrays(self) -> NamedArrays:
+        """The same as arrays, once the layout is done; samples of it share most of them."""
+        if not self.known_arrays:
+            self.known_arrays.append(as_step_arrays(self))
+        return with_sample(self.known_arrays[0], self)
 
     def sampled(self, number: int) -> StepLayout:
         """The layout with sample ``number`` of every op's temporary bytes, and of branches."""

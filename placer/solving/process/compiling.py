@@ -73,9 +73,9 @@ def _load_needs() -> None:
     while command.is_alive() and (time.monotonic() < patient or warm_up(NEEDS)):
         time.sleep(_LOOK_SECONDS)
     if command.is_alive():
-        from placer.prediction.memory.need import load_loop
+        from placer.prediction.memory.need import load_loops
 
-        load_loop()
+        load_loops()
 
 
 def await_compiled(search: str) -> None:

@@ -3,6 +3,7 @@
 from graphs_by_hand import draw, draw_costs
 
 from placer.prediction.memory.lifetimes import Simulation
+from placer.prediction.memory.run import Wanted
 from placer.prediction.memory.timelines import StepMemory
 
 DEVICE = "CPU:0"
@@ -45,9 +46,9 @@ def test_nothing_is_written_over_what_a_running_op_reads():
     graph = draw("x -> r1=Relu, r2=Relu", bytes=100)
     step = _step(graph)
     assert step.peaks(("x", "r1", "r2"))[DEVICE] == 200
-    found = Simulation(step.layout, step.numbers(("x", "r1", "r2")), lasts=(0, 2, 2))
-    found.run()
-    assert sorted((life.owner, life.first, life.last) for life in found.lifetimes) == [
+    order = step.numbers(("x", "r1", "r2"))
+    found = Simulation(step.layout, order, lasts=(0, 2, 2), wanted=Wanted(records=True)).lifetimes()
+    assert sorted((life.owner, life.first, life.last) for life in found) == [
         ("r1", 1, 2),
         ("r2", 2, 2),
         ("x", 0, 2),

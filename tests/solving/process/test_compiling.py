@@ -165,7 +165,7 @@ FAIL = """
 import sys, time
 from placer.solving.process.compiling import load_needs_ahead
 import placer.prediction.memory.need as need
-need.load_loop = lambda: sys.stdout.write("loaded ")
+need.load_loops = lambda: sys.stdout.write("loaded ")
 load_needs_ahead()
 time.sleep(float(sys.argv[1]))
 sys.stdout.write("ended ")
