@@ -57,20 +57,23 @@ def _new_list(step: StepArrays, run: Run, op: int, value: int, is_cut: bool) -> 
     """A list of elements that are cut out of a tensor, or of zeros, as many as there are in
     another list."""
     buffers, pool, device = run.buffers, run.pool, step.values[value, step_at.VALUE_MEMORY]
-    source, begin, own = 0, 0, 0
+    source, begin, own = -1, 0, 0
     if is_cut:
         count = step.ops[op, step_at.OP_ITEM_COUNT]
         size = step.values[value, step_at.VALUE_BYTES] // count
     else:
-        place = step.ops[op, step_at.OP_INPUTS]
-        while run.values[step.flat[place], at.HELD] < 0:
-            place += 1
-        source = run.values[step.flat[place], at.HELD]
+        for place in range(
+            step.ops[op, step_at.OP_INPUTS_END] - 1, step.ops[op, step_at.OP_INPUTS] - 1, -1
+        ):
+            if run.values[step.flat[place], at.HELD] >= 0:
+                source = run.values[step.flat[place], at.HELD]
+        if source < 0:  # all of branches that do not run
+            return new_for(step, run, op, value, at.ACTIVATION)
         begin, own = buffers[source, at.ITEMS], buffers[source, at.BYTES]
         size, count = own, buffers[source, at.ITEMS_END] - begin + (own > 0)
     first = _room(run, count)
     if first < 0:
-        return source
+        return 0
     for index in range(count):
         if not is_cut and begin + index < buffers[source, at.ITEMS_END]:
             item_bytes = buffers[pool[begin + index, at.ITEM], at.BYTES]
@@ -121,6 +124,8 @@ def add_item(step: StepArrays, run: Run, op: int) -> None:
     buffers, pool = run.buffers, run.pool
     item = run.values[step.ops[op, step_at.OP_ITEM], at.HELD]
     holder = run.values[step.ops[op, step_at.OP_OUTPUTS], at.HELD]
+    if item < 0 or holder < 0:  # of a branch that does not run
+        return
     buffers[item, at.HOLDERS] += 1
     first, end = buffers[holder, at.ITEMS], buffers[holder, at.ITEMS_END]
     if end == buffers[holder, at.ITEMS_ROOM]:

@@ -55,6 +55,8 @@ def assign(step: StepArrays, run: Run, op: int) -> None:
     buffers, variables, now = run.buffers, run.variables, run.counts[at.NOW]
     variable = step.flat[step.ops[op, step_at.OP_VARIABLES]]
     value = run.values[step.flat[step.ops[op, step_at.OP_INPUTS] + 1], at.HELD]
+    if value < 0:  # of a branch that does not run
+        return
     if variables[variable, at.COPIED_ON_READ]:
         device, size = step.ops[op, step_at.OP_DEVICE], buffers[value, at.BYTES]
         record(run, new_buffer(run, op, device, size, at.TEMPORARY), now)
