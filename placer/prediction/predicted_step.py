@@ -170,8 +170,12 @@ def _buffers(
     number: Mapping[str, int],
     device_number: Mapping[str, int],
 ) -> list[StepBuffer]:
-    """The resident buffers, which ``kept`` has, and those of the ``step`` along ``order``."""
+    """The resident buffers, which ``kept`` has, and those of the ``step`` along ``order``, in which
+    a loop is at every op of its iterations: it runs from the first to the last."""
     roles = step.graph.ask_once(find_roles)
+    ends = {name: index for index, name in enumerate(order)}
+    begins = {name: index for index, name in reversed([*enumerate(order)])}
+    once = sorted(begins, key=begins.__getitem__)
     resident = [
         StepBuffer(
             op=number[op],
@@ -190,10 +194,10 @@ def _buffers(
             device=device_number[lifetime.device],
             bytes=lifetime.bytes,
             kind=roles.of_buffer(lifetime.owner, lifetime.kind),
-            first=lifetime.first,
-            last=lifetime.last,
+            first=begins[once[lifetime.first]],
+            last=ends[once[lifetime.last]],
         )
-        for lifetime in find_lifetimes(step.layout, step.numbers(order))
+        for lifetime in find_lifetimes(step.layout, step.numbers(once))
     ]
     return resident + living
 

@@ -179,6 +179,12 @@ def test_a_loop_is_resident_where_the_plan_has_it():
         if buffer.kind in ("weights", "constant"):
             drawn[step.devices[buffer.device]] += buffer.bytes
     assert drawn == planned
+    # in a picture, too, a loop holds what it was given until its last iteration is done
+    loop, fed = step.ops.index("while"), step.ops.index("x")
+    places = [index for index, op in enumerate(step.order) if op == loop]
+    (given,) = (b for b in step.buffers if (b.op, step.devices[b.device]) == (fed, "GPU:0"))
+    assert len(places) > 3
+    assert given.first <= places[0] < places[-1] <= given.last
 
 
 def test_initial_values_that_a_session_keeps_are_named(tmp_path):

@@ -70,6 +70,9 @@ class Simulation:
         self.device_names, self.variable_names = known.device_names, known.variable_names
         at = np.array(order, np.int64)
         until = np.arange(len(at)) if lasts is None else np.array(lasts, np.int64)
+        # compiled code writes where it is told to
+        assert np.bincount(at, minlength=1).max() <= 1, "an op is in the order twice"
+        assert len(until) == len(at) > until.max(initial=-1), "an op has no last position"
         room = 1
         wanted = wanted or Wanted()
         self.run = begin_run(known, wanted, room)

@@ -5,7 +5,7 @@ from graphs_by_hand import draw, draw_costs
 
 from placer.prediction.memory import lifetimes
 from placer.prediction.memory.allocations import find_allocations
-from placer.prediction.memory.lifetimes import find_lifetimes
+from placer.prediction.memory.lifetimes import Simulation, find_lifetimes
 from placer.prediction.memory.timelines import StepMemory
 
 ORDER = ("empty", "x", "a", "push", "again", "stack", "sent")
@@ -64,3 +64,13 @@ def step_with_a_list():
     )
     place = dict.fromkeys(graph.ops, "GPU:0") | {"sent": "GPU:1"}
     return StepMemory(graph, draw_costs(graph), place, ("CPU:0", "GPU:0", "GPU:1"))
+
+
+def test_an_order_has_every_op_once():
+    """Compiled code would write beyond its arrays."""
+    step = step_with_a_list()
+    numbers = step.numbers(ORDER)
+    with pytest.raises(AssertionError, match="twice"):
+        Simulation(step.layout, [*numbers, numbers[-1]])
+    with pytest.raises(AssertionError, match="last position"):
+        Simulation(step.layout, numbers, lasts=[*range(1, len(numbers) + 1)])
