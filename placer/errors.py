@@ -92,7 +92,7 @@ def unknown_option(name: str, known: Collection[str]) -> ArgumentError:
     """The error for a keyword argument that is none of the ``known``, with the nearest of them."""
     own = keyword_of(name)
     is_taken = own != name and own.partition("=")[0] in (*known, "exact", "source")
-    near = f"did you mean {own}?" if is_taken else near_names(name, known, cutoff=0.5)[2:]
+    near = f"did you mean {own}?" if is_taken else near_names(name, known, cutoff=0.7)[2:]
     return ArgumentError(f"there is no option {name!r}: {near or f'known are {some(known)}'}")
 
 
@@ -159,7 +159,7 @@ class InfeasibleError(PlacerError):
 
 
 class NoSolutionError(PlacerError):
-    """No placement was found within the time limit, and none is proven impossible."""
+    """No placement was found within the time limit, though there may be one."""
 
     exit_code = 6
 

@@ -139,6 +139,7 @@ def run_completion(arguments: argparse.Namespace) -> None:
     for name in filter(commands.choices.__contains__, lines):
         command = commands.choices[name]
         commands._choices_actions.append(commands._ChoicesPseudoAction(name, (), lines[name]))
+        command.description = lines[name]  # that is what zsh shows
         for each in command._actions:
             if each.metavar in _FILES:
                 each.complete = shtab.FILE

@@ -110,8 +110,8 @@ def require_placement(plan: Plan) -> None:
 
         over = "; ".join(overruns(plan.devices, plan.over_bytes))
         raise NoSolutionError(
-            f"no placement within the memory limits was found, and none is proven impossible: in "
-            f"the best one {over}.{fix_words(plan).rstrip('.')}"
+            "no placement within the memory limits was found, though there may be one: in the best "
+            f"one found, {over}.{fix_words(plan).rstrip('.')}"
         )
     if plan.proof:
         raise NoSolutionError(

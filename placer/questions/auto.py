@@ -172,8 +172,8 @@ class Choice:
                 f"{format_bytes(sum(sizes))} on {device}" for device, sizes in idle if sum(sizes)
             ]
             loaded = f" beside what it does not use: {', '.join(beside)}" if beside else ""
-            note = f"does not fit{' (proven)' if proven else ', as far as found'}{loaded}"
-            return replace(row, note=note)
+            fits = "does not fit (proven)" if proven else "not known to fit"
+            return replace(row, note=f"{fits}{loaded}")
         size, step = self.program.size, built.step_seconds
         if way.name == ONE_PLACEMENT:
             row = replace(row, changes=self._moved(built))

@@ -168,7 +168,7 @@ class Advice:
     def _with(self, other: str, name: str, step: float, seconds: float) -> str:
         """Returns the gain of a way on other links or accelerators."""
         ratio = self.choice.ratio(step, seconds)
-        return f"{other} (with {name} a step would be {ratio:.2f} times as fast)"
+        return f"{other}: {name} would then be {ratio:.2f} times as fast"
 
     def _fastest_on(self, cluster: Cluster) -> tuple[str, float]:
         """The fastest way of those that fit if the devices were these, and its step."""

@@ -166,7 +166,7 @@ class AutoProgram:
         fitted = fit_workload(workload)
         plan = fitted_plan(fitted)
         if plan is None:
-            found = ", as far as found in time" if fitted and fitted.step.is_cut else ""
+            found = " (the search ran out of time)" if fitted and fitted.step.is_cut else ""
             raise NoSolutionError(
                 f"does not fit whatever is released, computed again or swapped{found}"
             )

@@ -57,7 +57,7 @@ _ON_ONE = "at least the {} of the whole batch on one accelerator"
 _SHARED = "at least {} with every accelerator fully busy"
 _WITH_HOST = "at least {} with the host and every accelerator fully busy"
 PARTS = "at least {}, as its parts launch more ops"
-_CHAIN = "critical path {}"
+_CHAIN = "critical path {} on accelerators"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,10 +179,7 @@ def explain_plan(
     """Returns the reasons why the ops of ``plan`` are where they are; arguments and errors as for
     :func:`explain_op`."""
     if not plan.placement:
-        raise UsageError(
-            "the plan has no placement to explain: plan.summary() says why nothing fits, and "
-            "placer.find_fixes(plan) what would"
-        )
+        raise _unplaced()
     require_range("transfer_count", transfer_count)
     workload = reopen_as_made(plan, source, **changes)
     constraints = constraints_of(workload)
@@ -212,16 +209,24 @@ def explain_plan(
     )
 
 
+def _unplaced() -> UsageError:
+    return UsageError(
+        "the plan has no placement to explain: plan.summary() says why nothing fits, and "
+        "placer.find_fixes(plan) what would"
+    )
+
+
 def _known_op(plan: Plan, name: str) -> str:
     """The op called ``name``: an op, one of its outputs, or a variable's handle."""
     for candidate in (name, op_of(name)):
         if candidate in plan.placement:
             return candidate
+    if not plan.placement:
+        raise _unplaced()
     ends = [op for op in plan.placement if op.endswith(f"/{name}")]
     if len(ends) == 1:
         return ends[0]
-    hint = near_names(name, plan.placement, cutoff=0.3)
-    hint = hint or f": they are {some(plan.placement)}" if plan.placement else hint
+    hint = near_names(name, plan.placement, cutoff=0.3) or f": they are {some(plan.placement)}"
     raise UsageError(f"the plan places {len(plan.placement):,} ops, none of them {name!r}{hint}")
 
 

@@ -49,7 +49,7 @@ def split_sizes(examples: Any, count: int) -> list[Any]:
         if examples < count:
             raise UsageError(
                 f"a batch of {examples} cannot be split into {count} parts; use at most "
-                f"{max(1, examples)} devices or a batch of at least {count}"
+                f"{max(1, examples)} parts or a batch of at least {count}"
             )
         return [examples // count + (number < examples % count) for number in range(count)]
     check = tf.debugging.assert_greater_equal(

@@ -232,7 +232,8 @@ def replica_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
     if parts < 2 or parts > len(names):
         needed = f"{parts} accelerators" if parts > 1 else "two accelerators or more"
         raise UsageError(
-            f"--strategy {asked} requires {needed}, one for each replica; --devices has "
+            f"--strategy {asked if parts > 1 else asked.kind} requires {needed}, one for each "
+            "replica; --devices has "
             f"{len(names)}: name more, or use --strategy micro-batches"
         )
     size = len(names) // parts if asked.kind == HYBRID else 1

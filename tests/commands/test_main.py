@@ -548,6 +548,7 @@ def test_completion_knows_commands_and_options(capsys):
         script = capsys.readouterr().out
         assert "--max-memory" in script
         assert "--spill" not in script
+    assert "place:'Choose a device for every op: few copies, within memory limits'" in script
 
 
 @pytest.mark.parametrize(

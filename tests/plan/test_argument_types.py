@@ -100,7 +100,7 @@ def test_a_wrong_type_is_a_type_error_and_a_usage_error(call, told):
     ("call", "told"),
     [
         (lambda: placer.place("m", device="2xT4"), "'device': did you mean devices or device_f"),
-        (lambda: placer.place("m", devicez="2xT4"), "'devicez': did you mean devices or "),
+        (lambda: placer.place("m", devicez="2xT4"), "'devicez': did you mean devices?"),
         (lambda: placer.auto("m", device="2xT4"), "'device': did you mean devices or device_f"),
         (lambda: placer.report("m", device="2xT4"), "'device': did you mean devices or device_f"),
         (lambda: placer.sweep("m", [1], device="T4"), "'device': did you mean devices or device_"),

@@ -65,6 +65,13 @@ def test_a_mistyped_option_gets_the_near_name(given, near):
         placer.place("no such model", "2xT4", **{given: 1})
 
 
+@pytest.mark.parametrize("given", ["format", "workers", "verbose"])
+def test_an_option_that_none_is_like_gets_no_near_name(given):
+    """``work_limit`` is not what somebody wanted who wrote ``format``."""
+    with pytest.raises(UsageError, match=f"no option '{given}': known are"):
+        read_options({given: 1})
+
+
 def test_a_mistyped_choice_is_refused_too():
     """``verify`` and ``apply`` used to ignore it."""
     with pytest.raises(UsageError, match="no option 'signatur': did you mean signature"):

@@ -235,7 +235,7 @@ def test_rows_of_one_placement_and_other_figures_stay_apart(found):
     loaded = replace(alike, name="as-loaded", need_bytes={**alike.need_bytes, "GPU:0": 1 << 40})
     known = replace(found, strategies=(rows[OURS], rows["halves"], alike, loaded))
     text = render(lambda w: comparison_blocks(known, w), "text", width=100, colour=False)
-    assert re.search(r"^  halves +.*the same: alike$", text, re.M)
+    assert re.search(r"^  halves +.*same figures: alike$", text, re.M)
     assert re.search(r"^as-loaded +", text, re.M)
 
 

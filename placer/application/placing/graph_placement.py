@@ -247,8 +247,8 @@ def describe_mismatch(program: FlatProgram, plan: Any, advice: str = "") -> str:
     if from_file != bool(program.path):
         made, found = ("a file", "a live program") if from_file else ("a live program", "a file")
         advice = advice or (
-            f"the plan was made from {made} and this is {found}. Op names differ between the two "
-            "(a file adds the calls of its signature): make the plan from what you apply it to"
+            f"the plan was made from {made} and this is {found}, where the ops have other names: "
+            "make the plan from what you apply it to"
         )
     elif is_step and not trains and not from_file:
         advice = advice or "use it with: with plan.bind(model): model.fit(...)"

@@ -71,6 +71,11 @@ def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> dict[str,
         keys = {name: variable for name, variable in target.items() if name in shapes}
         wanted = dict(target)
         extra = sorted(set(shapes) - set(keys) - {OBJECT_GRAPH})
+    elif not hasattr(target, "_trackable_children"):
+        raise UsageError(
+            "target must be a Keras model, a tf.Module, a tf.train.Checkpoint or a mapping of names "
+            f"to variables, got an object of type {type(target).__name__!r}"
+        )
     elif OBJECT_GRAPH in shapes:
         keys, extra = _match_objects(target, reader)
         wanted = _all_variables(target)
@@ -82,12 +87,11 @@ def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> dict[str,
     found = {id(_tensorflow_variable(variable)) for variable in keys.values()}
     missing = sorted(name for name, v in wanted.items() if id(_tensorflow_variable(v)) not in found)
     if (missing or extra) and not partial:
-        misfits = [f"no value for {some(missing)}"] if missing else []
-        misfits += [f"values for {some(extra)}, which the model lacks"] if extra else []
+        misfits = [f"the checkpoint lacks {some(missing)}"] if missing else []
+        misfits += [f"the model lacks {some(extra)}"] if extra else []
         raise ModelError(
-            f"the checkpoint {prefix!r} does not fit the model: it has {' and '.join(misfits)}; "
-            f"nothing was loaded "
-            f"(partial=True loads what both have)"
+            f"{prefix!r} does not fit the model: {'; '.join(misfits)}. Nothing was loaded "
+            "(partial=True loads what both have)"
         )
     return {
         key: _checked(key, _tensorflow_variable(variable), shapes[key], dtypes[key])
@@ -149,7 +153,7 @@ def _all_variables(target: Any) -> Variables:
     queue, seen, found = [("", target)], {id(target)}, Variables()
     for path, here in queue:  # grows meanwhile
         if _is_variable(here) and path != "save_counter":
-            found[path] = here
+            found[path or "the variable itself"] = here
         for name, child in here._trackable_children().items():
             if id(child) not in seen:
                 seen.add(id(child))

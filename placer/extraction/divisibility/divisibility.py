@@ -83,9 +83,9 @@ def require_divisible(
     updates = [node for node in program.graph_def.node if is_update_type(node.op)]
     if updates:
         raise UsageError(
-            f"--strategy is for inference, and this program trains: it updates {len(updates):,} "
-            f"variables ({updates[0].name}, ...). For training, give placer.place a step of "
-            "placer.micro_batches or placer.data_parallel"
+            "only inference can be divided, and this program trains: it updates "
+            f"{len(updates):,} variables ({updates[0].name}, ...). To divide training, write the "
+            "step in Python with placer.micro_batches or placer.data_parallel"
         )
     examples = _examples(program, division, bindings)
     if examples < division.parts:

@@ -20,7 +20,7 @@ _STATUS_WORDS = {
     "OPTIMAL": "proven best",
     "FEASIBLE": "found, not proven best",
     "INFEASIBLE": "proven impossible: nothing fits these limits and pins",
-    "UNKNOWN": "none found that fits, and none proven impossible",
+    "UNKNOWN": "none found that fits, though there may be one",
 }
 
 _NO_FIX = (
@@ -89,7 +89,9 @@ def plan_answer(plan: Plan) -> str:
     if over:
         name = max(over, key=over.__getitem__)
         most, *_ = overruns(plan.devices, {name: over[name]})
-        return f"Does not fit on {devices}, as far as was found: {most}.{fix_words(plan)}"
+        return (
+            f"Not known to fit on {devices}: in the best placement found, {most}.{fix_words(plan)}"
+        )
     figures = []
     caps = {row.name: row.usable_bytes for row in plan.devices}
     if name := fullest(plan.need_bytes, caps)[0]:
@@ -120,7 +122,7 @@ def status_words(plan: Plan) -> str:
     if solver.status == "FEASIBLE" and assumed and solver.relative_gap == 0.0:
         return f"proven best for the {' and the '.join(assumed)}"
     if solver.status == "UNKNOWN" and plan.proof:
-        return "none found that fits with --fit, and proven impossible without it"
+        return "none found that fits with --fit; without it none fits (proven)"
     return _STATUS_WORDS[solver.status]
 
 
@@ -215,8 +217,8 @@ def _nothing_placed(plan: Plan, devices: str) -> str:
     if not plan.proof:
         seconds = f"{plan.solver.seconds:.0f} s"
         return (
-            f"Not known to fit on {devices}: no placement was found in {seconds}, and none is "
-            "proven impossible."
+            f"Not known to fit on {devices}: no placement was found in {seconds}, though there "
+            "may be one."
         )
     why = f": {conflict_reason(plan.conflict)}" if plan.conflict else ""
     return f"Does not fit on {devices} ({plan.proof}){why}.{fix_words(plan) or _NO_FIX}"

@@ -40,7 +40,7 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
     blocks += reserve_blocks(found.plan)
     notes: list[tuple[str, RenderableType]] = []
     for row, *others in groups:
-        same = f"the same: {', '.join(each.name for each in others)}" if others else ""
+        same = f"same figures: {', '.join(each.name for each in others)}" if others else ""
         if told := "; ".join(filter(None, [drop_calls(_note(found, row)), same])):
             notes.append((row.name, Text(told)))
     return [*blocks, *([Facts("Notes", notes)] if notes else [])]

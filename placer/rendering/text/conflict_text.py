@@ -102,10 +102,13 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
     held, pinned = _joined(_parts(conflict)), _because(_pins(conflict.pins))
     given = _joined([*_pins(row for row in conflict.pins if row.op_count is None)])
     given = f" with {given}" if given else ""
-    held = f"{given}: {held}" if held else given
+    held = f": {held}" if held else ""
+    bound = given if held or not conflict.other_bytes else f" that may run nowhere else{given}"
+    ops = bound if bound == given else f" of ops{bound}"
     sentences = {
-        OVERFULL: f"{devices} must hold at least {needed}{held}.",
-        UNDIVIDABLE: f"{devices} have room for {needed}, but no division of the ops fits{held}.",
+        OVERFULL: f"{devices} must hold at least {needed}{ops}{held}.",
+        UNDIVIDABLE: f"{devices} have room for {needed}, but no division of the ops{bound} "
+        f"fits{held}.",
         TOO_LARGE: f"{_named(conflict)} requires {needed} on one device"
         f"{_because(_groups(conflict))}, and {devices} "
         f"{_room(conflict, usable)}"
@@ -133,9 +136,8 @@ def _parts(conflict: Conflict) -> list[str]:
     """Returns the amounts that have to be held, by who says so."""
     sized = (row for row in conflict.pins if row.op_count is not None)
     parts = [*_pins(sized), *_groups(conflict)]
-    if other := conflict.other_bytes:
-        more = f"other ops that may run nowhere else ({format_bytes(other)})"
-        parts.append(more if parts else "the ops that may run nowhere else")
+    if parts and (other := conflict.other_bytes):
+        parts.append(f"other ops that may run nowhere else ({format_bytes(other)})")
     return parts
 
 
@@ -168,8 +170,8 @@ def _room(conflict: Conflict, usable: str) -> str:
     """Returns what the devices can hold, less what is there before any op is placed."""
     if not conflict.usable_bytes:
         taken = format_bytes(conflict.other_bytes or 0)
-        return f"can hold nothing more: loading puts {taken} of unused variables and tables there"
-    more = ": unused variables and tables take the rest"
+        return f"can hold nothing more: loading puts {taken} there that the program does not use"
+    more = ": what loading puts there and the program does not use takes the rest"
     return f"can hold {usable} at most{more * _is_partly_taken(conflict)}"
 
 

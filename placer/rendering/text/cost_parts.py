@@ -9,7 +9,7 @@ from placer.rendering.quantities import format_seconds
 
 
 def cost_text(plan: Plan) -> str:
-    """Returns the parts of a cost in bytes: ``"260 KiB sent in 9 messages, ..."``."""
+    """Returns the parts of a cost in bytes: ``"260 KiB sent + 234 KiB for the latency of ..."``."""
     metrics, solver = plan.metrics, plan.solver
     if metrics.sent_bytes is None or metrics.messages is None or solver.objective != "transfer":
         return ""
@@ -24,13 +24,16 @@ def cost_text(plan: Plan) -> str:
     beyond = size + messages * latency + slower - (solver.value or 0.0)
     own = min(_own_signals(plan), max(0, round(beyond / latency))) if latency else 0
     messages -= own
-    sent = format_bytes(size)
-    found = f"{sent} sent in {format_count(messages, 'message')}" if messages else "nothing sent"
-    if latency and messages:
-        found += f", whose latency counts as {format_bytes(messages * latency)}"
+    sent, counted = f"{format_bytes(size)} sent", format_count(messages, "message")
+    parts = []
+    if messages and latency:
+        parts = [sent, f"{format_bytes(messages * latency)} for the latency of {counted}"]
+    elif messages:
+        parts = [f"{sent} in {counted}"]
     if slower and metrics.slower_seconds:
         longer = format_seconds(metrics.slower_seconds)
-        found += f"; {longer} more on slower devices, counted as {format_bytes(slower)}"
+        parts.append(f"{format_bytes(slower)} for {longer} more on slower devices")
+    found = " + ".join(parts) or "nothing sent"
     left = []
     if again:
         verb = "repeats" if len(again) == 1 else "repeat"
@@ -38,7 +41,7 @@ def cost_text(plan: Plan) -> str:
     if swapped:
         left.append(f"{_counted(swapped)} that --fit adds")
     if own:
-        left.append(f"{format_count(own, 'signal')} of control edges that the plan adds")
+        left.append(f"{format_count(own, 'control edge')} between devices that the plan adds")
     return f"{found}; not counted: {', '.join(left)}" if left else found
 
 

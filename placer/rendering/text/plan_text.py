@@ -231,7 +231,7 @@ def _step_line(metrics: PlanMetrics) -> str:
     return (
         f"{format_seconds(metrics.step_seconds)} predicted; critical path "
         f"{format_seconds(metrics.critical_path_seconds)}; busiest device "
-        f"{format_seconds(metrics.bottleneck_seconds)} (work + transfers)"
+        f"{format_seconds(metrics.bottleneck_seconds)} (work + transfers, which overlap)"
     )
 
 

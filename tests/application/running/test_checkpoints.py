@@ -65,9 +65,11 @@ def test_a_checkpoint_with_a_missing_or_extra_variable_is_refused_whole(saved):
     prefix, values = saved
     model = Network(names=("first", "third"))
     target = tf.train.Checkpoint(model=model)
-    with pytest.raises(ModelError, match=r"no value for model/third.*model/second") as caught:
+    with pytest.raises(
+        ModelError, match=r"checkpoint lacks model/third.*; the model lacks model/second"
+    ) as caught:
         placer.load_checkpoint(target, prefix)
-    assert "nothing was loaded" in str(caught.value)
+    assert "Nothing was loaded" in str(caught.value)
     assert np.all(model.first.numpy() == 0.0)
     placer.load_checkpoint(target, prefix, partial=True)
     assert np.array_equal(model.first.numpy(), values[0])
@@ -77,6 +79,8 @@ def test_another_shape_and_no_checkpoint_are_refused(saved, tmp_path):
     """The shapes of both sides, and what to give instead of a path that is none."""
     with pytest.raises(ModelError, match=r"\[32, 64\].*\(32, 16\)"):
         placer.load_checkpoint(tf.train.Checkpoint(model=Network(size=16)), saved[0])
+    with pytest.raises(UsageError, match="a mapping of names to variables, got an object of type"):
+        placer.load_checkpoint(3, saved[0])
     with pytest.raises(ModelError, match="no checkpoint"):
         placer.load_checkpoint(Network(), tmp_path / "nothing")
     (tmp_path / "w.weights.h5").write_bytes(b"HDF")

@@ -408,6 +408,7 @@ def test_as_few_micro_batches_as_fit():
             "2xGPU:1GiB",
             "requires 5 accelerators, one for each replica; devices has 2",
         ),
+        ("replicas", "GPU:1GiB", "strategy replicas requires two accelerators or more"),
         ("replicas:1", "2xGPU:1GiB", "makes one replica, .* such as replicas:2"),
         ("stages:2", "2xGPU:1GiB", "strategy must be micro-batches, replicas"),
     ],
@@ -440,5 +441,5 @@ def test_training_is_divided_from_its_loss():
         weight.assign_add(tf.reduce_sum(x))
         return x * weight
 
-    with pytest.raises(UsageError, match=r"placer\.micro_batches"):
+    with pytest.raises(UsageError, match=r"only inference.*placer\.micro_batches"):
         checked(traced(step), Division(parts=2))

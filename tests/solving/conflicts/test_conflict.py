@@ -157,11 +157,11 @@ def test_a_device_that_is_full_before_any_op_says_of_what() -> None:
     problem = problem_of(resident=[1], tensors=[], capacity=[8])
     conflict = explain_conflict(replace(problem, transient_bytes=(9,)))
     (sentence,) = conflict_sentences(conflict)
-    assert "hold nothing more: loading puts 9 B of unused variables and tables there" in sentence
+    assert "hold nothing more: loading puts 9 B there that the program does not use" in sentence
     assert "has no room left for" in conflict_reason(conflict)
     conflict = explain_conflict(replace(problem, resident_bytes=(7,), transient_bytes=(4,)))
     (sentence,) = conflict_sentences(conflict)
-    assert "can hold 4 B at most: unused variables and tables take the rest" in sentence
+    assert "can hold 4 B at most: what loading puts there and the program does not use" in sentence
     assert "none that it may use has more than 4 B left" in conflict_reason(conflict)
 
 
@@ -252,3 +252,24 @@ def test_sizes_that_read_alike_are_told_to_the_byte() -> None:
     found = Conflict(reason="overfull", devices=("GPU:0",), **both)
     told = "GPU:0 must hold at least 10,486,000 B and can hold 10,485,760 B"
     assert conflict_reason(found) == told
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("overfull", "GPU:0 must hold at least 9 B of ops that may run nowhere else with a pin."),
+        ("undividable", "the ops that may run nowhere else with a pin fits."),
+    ],
+)
+def test_ops_that_no_request_counts_are_told_in_the_sentence(reason: str, told: str) -> None:
+    found = Conflict(
+        reason=reason,
+        devices=("GPU:0",),
+        needed_bytes=9,
+        usable_bytes=8,
+        other_bytes=9,
+        is_smallest=True,
+        pins=(OpsInConflict(ops=("a",), request="a pin"),),
+    )
+    (sentence,) = conflict_sentences(found)
+    assert sentence.endswith(told)
