@@ -30,7 +30,6 @@ SPILLED = "spilled"
 SWAPPED = "swapped"
 
 _ON_CPU = "there it saves transfers, and costs least of all placements that were found"
-
 _SWAPPED_TO = "--fit swaps the tensor to the host"
 
 _GPU_KERNEL = (
@@ -178,8 +177,7 @@ def explain_plan(
 ) -> PlanExplanation:
     """Returns the reasons why the ops of ``plan`` are where they are; arguments and errors as for
     :func:`explain_op`."""
-    if not plan.placement:
-        raise _unplaced()
+    _require_placement(plan)
     require_range("transfer_count", transfer_count)
     workload = reopen_as_made(plan, source, **changes)
     constraints = constraints_of(workload)
@@ -209,11 +207,12 @@ def explain_plan(
     )
 
 
-def _unplaced() -> UsageError:
-    return UsageError(
-        "the plan has no placement to explain: plan.summary() says why nothing fits, and "
-        "placer.find_fixes(plan) what would"
-    )
+def _require_placement(plan: Plan) -> None:
+    if not plan.placement:
+        raise UsageError(
+            "the plan has no placement to explain: plan.summary() says why nothing fits, and "
+            "placer.find_fixes(plan) what would"
+        )
 
 
 def _known_op(plan: Plan, name: str) -> str:
@@ -221,8 +220,7 @@ def _known_op(plan: Plan, name: str) -> str:
     for candidate in (name, op_of(name)):
         if candidate in plan.placement:
             return candidate
-    if not plan.placement:
-        raise _unplaced()
+    _require_placement(plan)
     ends = [op for op in plan.placement if op.endswith(f"/{name}")]
     if len(ends) == 1:
         return ends[0]

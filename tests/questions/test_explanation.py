@@ -382,7 +382,7 @@ def test_an_infeasible_plan_says_what_is_in_conflict_and_what_would_fit(network)
     assert caught.value.conflict == plan.conflict
     assert in_front_words(changes[0]) in str(caught.value)
     with pytest.raises(UsageError, match=r"no placement to explain.*find_fixes"):
-        placer.explain(plan, "w")
+        explain_op(plan, "w", network)
     with pytest.raises(UsageError, match=r"no placement to explain.*find_fixes"):
         explain_plan(plan, network)
 

@@ -73,8 +73,8 @@ def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> dict[str,
         extra = sorted(set(shapes) - set(keys) - {OBJECT_GRAPH})
     elif not hasattr(target, "_trackable_children"):
         raise UsageError(
-            "target must be a Keras model, a tf.Module, a tf.train.Checkpoint or a mapping of names "
-            f"to variables, got an object of type {type(target).__name__!r}"
+            "target must be a Keras model, a tf.Module, a tf.train.Checkpoint or a mapping of "
+            f"names to variables, got an object of type {type(target).__name__!r}"
         )
     elif OBJECT_GRAPH in shapes:
         keys, extra = _match_objects(target, reader)

@@ -408,7 +408,7 @@ def test_as_few_micro_batches_as_fit():
             "2xGPU:1GiB",
             "requires 5 accelerators, one for each replica; devices has 2",
         ),
-        ("replicas", "GPU:1GiB", "strategy replicas requires two accelerators or more"),
+        ("replicas", "GPU:1GiB", "strategy='replicas' requires two accelerators or more"),
         ("replicas:1", "2xGPU:1GiB", "makes one replica, .* such as replicas:2"),
         ("stages:2", "2xGPU:1GiB", "strategy must be micro-batches, replicas"),
     ],
