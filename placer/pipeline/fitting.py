@@ -35,15 +35,24 @@ _LEAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedPlacement:
-    """A placement, found for more memory than there is, and what the step becomes with it."""
+    """A placement, found for more memory than there is, and what the step becomes with it; the
+    ``seconds`` of all searches for it."""
 
     formulation: Formulation
     solution: Solution
     predicted: PredictedPlacement
     step: FittedStep
+    seconds: float = 0.0
 
 
 def fit_workload(workload: Workload) -> FittedPlacement | None:
+    """Returns what :func:`_fitted` finds, with the seconds that it took."""
+    begun = clock.monotonic()
+    found = _fitted(workload)
+    return found and replace(found, seconds=clock.monotonic() - begun)
+
+
+def _fitted(workload: Workload) -> FittedPlacement | None:
     """The first placement that keeps the caps without spilling, the step rewritten if it must be;
     else the one that comes nearest, ``None`` if there is none at all.
 
@@ -172,8 +181,5 @@ def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator
         least = format_bytes(floor.bytes)
         message += f"; {name} requires at least {least} while {floor.op} runs"
     if fitted.step.is_cut:
-        message += (
-            f"; the time limit of {workload.wanted.time_limit:g} s ended the search, "
-            "a longer one (--time-limit) may find more"
-        )
+        message += "; the time limit ended the search, a longer one (--time-limit) may find more"
     yield "fit_not_enough", message, tuple(floor.op for floor in floors.values())

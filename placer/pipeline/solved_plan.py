@@ -221,6 +221,14 @@ def _cost_metrics(
     return replace(known, slower_seconds=seconds, slower_bytes=size)
 
 
+def _search_seconds(solution: Solution, fitted: FittedPlacement | None) -> float:
+    """Returns the seconds of all searches: those that made the step fit have found the solution
+    where it does."""
+    if fitted is None:
+        return solution.seconds
+    return fitted.seconds + (0.0 if fitted.step.fits else solution.seconds)
+
+
 def _answer(
     formulation: Formulation,
     solution: Solution,
@@ -245,7 +253,7 @@ def _answer(
         value=solution.value,
         lower_bound=None if made.rewriting else solution.lower_bound,
         relative_gap=None if made.rewriting else solution.relative_gap,
-        seconds=solution.seconds,
+        seconds=_search_seconds(solution, fitted),
         seed=formulation.workload.wanted.seed,
         cut_by_time=solution.is_cut or (fitted is not None and fitted.step.is_cut),
         link_bandwidth=link.bandwidth,

@@ -20,13 +20,11 @@ from placer.graph.rewriting import Rewriting
 from placer.graph.rewritten_graphs import rewrite_graph
 from placer.pipeline.costing import cost_ops
 from placer.pipeline.stored_bytes import with_stored
+from placer.plan.report import UNKNOWN_SHARE
 from placer.plan.request import Options
 from placer.prediction.costs.op_costs import rewritten_costs
 
 _LOG = logging.getLogger(__name__)
-
-UNKNOWN_SHARE = 0.01
-"""``place`` accepts unknown shapes up to this share of the bytes of all tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

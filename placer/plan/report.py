@@ -18,6 +18,9 @@ from placer.problem.device_peaks import required_bytes
 if TYPE_CHECKING:
     from placer.prediction.predicted_step import PredictedStep
 
+UNKNOWN_SHARE = 0.01
+"""``place`` accepts unknown shapes up to this share of the bytes of all tensors."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFacts:
@@ -251,6 +254,11 @@ class Report(Page):
     step: Callable[[], PredictedStep] | None = field(
         default=None, compare=False, repr=False, metadata={"in_file": False}
     )
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether so little is of unknown size that what fits can be told."""
+        return self.unknown_share <= UNKNOWN_SHARE
 
     def __repr__(self) -> str:
         """One line; :meth:`summary` has the rest."""

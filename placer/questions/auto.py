@@ -26,7 +26,7 @@ from placer.problem.limits import overruns
 from placer.processes import collection_paused
 from placer.questions.auto_advice import Advice
 from placer.questions.auto_programs import AutoProgram, Built, open_program
-from placer.questions.auto_result import AutoResult, AutoRow, seconds_of
+from placer.questions.auto_result import DOUBT_SECONDS, AutoResult, AutoRow, seconds_of
 from placer.questions.auto_ways import ONE_PLACEMENT, PARTS, Way, Ways
 from placer.solving.process.child_search import one_search_process
 from placer.solving.process.compiling import (
@@ -47,11 +47,6 @@ MARGIN = 0.1
 """Relative difference of steps below which ways are equal.  Of the pairs measured in
 ``benchmarks/strategies``, 65 of the 72 whose steps differ by more than this are predicted in the
 right order."""
-
-DOUBT_SECONDS = 0.1e-3
-"""Predicted steps there of less than 4 ms are off by 0.4 ms in the median, but all ways of a model
-much alike: of the 12 pairs that differ by less than that, and by more than the margin, 11 are in
-the right order."""
 
 SEARCH_SECONDS = 5.0
 """Seconds of each search by default."""

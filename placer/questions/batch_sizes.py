@@ -15,7 +15,7 @@ from placer.extraction.files.sources import require_source
 from placer.extraction.shapes.binding import BATCH
 from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.pipeline import report as report_model
-from placer.pipeline.workload import UNKNOWN_SHARE, read_cluster
+from placer.pipeline.workload import read_cluster
 from placer.plan.report import Report
 from placer.plan.request import AUTO, NEVER, Keywords, current_names, read_options, takes_options
 from placer.plan.results import Summarised
@@ -198,7 +198,7 @@ def _fits(found: Report, need: int, cap: int) -> bool | None:
     """Whether everything fits one device; ``None`` if too much is of unknown size to tell."""
     if need > cap:
         return False
-    return True if found.unknown_share <= UNKNOWN_SHARE else None
+    return True if found.is_sized else None
 
 
 def _largest(

@@ -28,6 +28,7 @@ from placer.plan.request import (
     takes_options,
 )
 from placer.plan.results import Summarised
+from placer.plan.status_words import status_words
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.placement_problem import PlacementProblem
 from placer.processes import collection_paused
@@ -150,21 +151,15 @@ def compare_workload(
     )
 
 
-_NOTES = {
-    "OPTIMAL": "proven best",
-    "FEASIBLE": "found, not proven best: another search may find another placement",
-}
-
-
 def _ours(plan: Plan, solver: str) -> ComparedPlacement:
     """The row of the solver that was asked for, which its note names where it is another one."""
-    status, by = plan.solver.status, "" if solver == DEFAULT_SOLVER else f"by {solver} (--solver): "
+    by = "" if solver == DEFAULT_SOLVER else f"by {solver} (--solver): "
     if not plan.placement:
         note = f"nothing fits ({plan.proof})" if plan.proof else "nothing that fits was found"
         return ComparedPlacement(name=OURS, note=by + note)
     return ComparedPlacement(
         name=OURS,
-        note=(by + _NOTES.get(status, "")).removesuffix(": "),
+        note=(by + (status_words(plan) if plan.fits else "")).removesuffix(": "),
         placement=plan.placement,
         transfer_bytes=plan.metrics.transfer_bytes,
         transfer_count=plan.metrics.transfer_count,

@@ -193,8 +193,10 @@ def test_a_step_within_its_caps_fits(step, free, monkeypatch):
     )
     cap = {0: int(0.75 * needed(free))}
     wanted = Options(fit="recompute", offload="never", max_memory=cap, time_limit=5)
-    plan = fitted_plan(fit_workload(prepare(step[0], "1xT4", wanted)))
+    fitted = fit_workload(prepare(step[0], "1xT4", wanted))
+    plan = fitted_plan(fitted)
     assert plan is not None
+    assert plan.solver.seconds == fitted.seconds > fitted.solution.seconds  # rewriting is counted
     assert plan.fits
     assert plan.rewriting.clones
     assert told[0] not in [row.code for row in plan.warnings]

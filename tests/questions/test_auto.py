@@ -20,8 +20,8 @@ from placer.errors import NoSolutionError, PlacerError, UsageError
 from placer.plan.plan import Plan
 from placer.plan.request import read_options
 from placer.plan.schemas import load_schema
-from placer.questions.auto import DOUBT_SECONDS
 from placer.questions.auto_programs import open_program
+from placer.questions.auto_result import DOUBT_SECONDS
 from placer.questions.auto_ways import AS_IT_IS, Ways
 from placer.rendering.json_text import to_json
 from placer.rendering.results import render_result

@@ -18,6 +18,7 @@ import placer.pipeline.placement
 import placer.questions.comparison
 from placer.errors import UsageError
 from placer.pipeline.pipeline import place
+from placer.plan.status_words import status_words
 from placer.questions.comparison import EXPERT, OURS, ComparedPlacement, Comparison, compare
 from placer.questions.explanation import explain
 from placer.rendering.json_text import to_json
@@ -66,11 +67,7 @@ def test_the_solver_is_never_above_what_fits(found):
     ours = rows[OURS]
     assert ours.fits
     assert ours.transfer_bytes == found.plan.metrics.transfer_bytes
-    assert ours.note == (
-        "proven best"
-        if found.plan.solver.status == "OPTIMAL"
-        else "found, not proven best: another search may find another placement"
-    )
+    assert ours.note == status_words(found.plan)
     others = [row.transfer_bytes for row in found.strategies if row.fits]
     assert len(others) > 3
     assert min(others) == ours.transfer_bytes

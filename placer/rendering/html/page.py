@@ -23,6 +23,7 @@ from placer.front_words import in_front_words
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.rows import GateVerdict
+from placer.plan.status_words import status_words
 from placer.prediction.predicted_step import PredictedStep
 from placer.problem.conflict import Conflict
 from placer.questions.auto_result import AutoResult
@@ -39,10 +40,9 @@ from placer.rendering.text.answers import (
     report_answer,
     report_parts,
     required_note,
-    status_words,
     unrun_note,
 )
-from placer.rendering.text.auto_text import kind_of_program, verdict
+from placer.rendering.text.auto_text import equal_words, kind_of_program, verdict
 from placer.rendering.text.plan_text import NOTES
 
 _FOLDER = Path(__file__).parent
@@ -79,7 +79,7 @@ def render_page(result: Plan | Report | AutoResult) -> str:
         step = result.plan.step() if result.plan.step else None
         both = {"plan": json.loads(to_json(result.plan)), "auto": document}
         parts = [kind_of_program(result), *model_parts(result.plan)[1:]]
-        return _render(both, step, result.plan, verdict(result), parts)
+        return _render(both, step, result.plan, verdict(result), parts, equal=equal_words(result))
     plan = result if isinstance(result, Plan) else result.plan
     source = result if plan is None or plan.step is None else plan
     step = source.step() if source.step else None
@@ -110,6 +110,7 @@ def _render(
     answer: str = "",
     parts: Sequence[str] = (),
     gate: GateVerdict | None = None,
+    equal: str = "",
 ) -> str:
     """``document`` is a report as JSON has it, or has a ``plan`` alone; ``parts`` name it."""
     import jinja2
@@ -137,6 +138,7 @@ def _render(
         report=document if "compute" in document else None,
         plan=plan,
         auto=document.get("auto"),
+        equal=equal,
         answer=answer,
         least=at_least(document.get("unknown_shapes")),
         placed_notes=_placed_notes(placed, step, "auto" in document),

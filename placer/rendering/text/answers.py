@@ -5,23 +5,11 @@ from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import NEVER
 from placer.plan.rows import GateVerdict, device_words
+from placer.plan.status_words import status_words
 from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.problem.limits import fullest, limits_for, limits_option, overruns
 from placer.rendering.quantities import share_of_cap
 from placer.rendering.text.conflict_text import conflict_reason
-
-_ASSUMED = {
-    "assumed_sizes": "assumed sizes",
-    "assumed_trip_count": "assumed trip count",
-}
-"""Words for what is assumed, by the code of the warning that says so."""
-
-_STATUS_WORDS = {
-    "OPTIMAL": "proven best",
-    "FEASIBLE": "found, not proven best",
-    "INFEASIBLE": "proven impossible: nothing fits these limits and pins",
-    "UNKNOWN": "none found that fits, though there may be one",
-}
 
 _NO_FIX = (
     " No change that makes it fit was found. placer explain PLAN --time-limit 300 searches longer."
@@ -115,17 +103,6 @@ def fix_words(plan: Plan) -> str:
     return f" May fit (not tried): {untried}." if untried else ""
 
 
-def status_words(plan: Plan) -> str:
-    """How good the answer is; what is proven of assumed figures is no proof."""
-    solver = plan.solver
-    assumed = [_ASSUMED[row.code] for row in plan.warnings if row.code in _ASSUMED]
-    if solver.status == "FEASIBLE" and assumed and solver.relative_gap == 0.0:
-        return f"proven best for the {' and the '.join(assumed)}"
-    if solver.status == "UNKNOWN" and plan.proof:
-        return "none found that fits with --fit; without it none fits (proven)"
-    return _STATUS_WORDS[solver.status]
-
-
 def at_least(unknown_shapes: object) -> str:
     """Returns the words before every figure that leaves tensors of unknown size out."""
     return "at least " if unknown_shapes else ""
@@ -149,7 +126,7 @@ def report_answer(report: Report) -> str:
         )
     share = share_of_cap(memory.required_bytes, memory.usable_bytes)
     usable = format_bytes(memory.usable_bytes)
-    verb = "May fit" if least else "Fits"
+    verb = "Fits" if report.is_sized else "May fit"
     return f"{verb} on one {device}: a step requires {required} of {usable} ({share})."
 
 

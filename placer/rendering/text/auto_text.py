@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cost_models.devices import KERAS_SECONDS
-from placer.questions.auto_result import AutoResult, AutoRow
+from placer.questions.auto_result import DOUBT_SECONDS, AutoResult, AutoRow
 from placer.questions.auto_ways import AS_IT_IS
 from placer.rendering.quantities import drop_calls, format_seconds, share_of_cap
 from placer.rendering.text.answers import kind_of_model
@@ -84,6 +84,21 @@ def verdict(found: AutoResult) -> str:
         close = "within the margin of" if is_near else "too close to tell from"
         gain = f", {close} the fastest that fits"
     return f"Chosen: {row.name}, {row.changes} ({figures}{gain})."
+
+
+def equal_words(found: AutoResult) -> str:
+    """Returns which strategies count as equally fast, and what is taken of them."""
+    if found.aim == "memory":
+        return "The simplest strategy that fits is taken."
+    if not found.margin:
+        return "The fastest strategy that fits is taken."
+    keras = found.keras_seconds
+    adds = f", or shorter than the {format_seconds(keras)} that Keras adds" if keras else ""
+    return (
+        f"Steps within {found.margin:.0%} of the fastest, or longer by less than "
+        f"{format_seconds(DOUBT_SECONDS)}{adds}, count as equally fast; the simplest of these "
+        "strategies is taken."
+    )
 
 
 def _nearest(found: AutoResult) -> str:

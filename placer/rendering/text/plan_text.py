@@ -12,6 +12,7 @@ from placer.plan.loading_facts import NOT_AS_PLANNED
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.plan.rows import GateVerdict, PlanMetrics, PlanWarning, SolverAnswer
+from placer.plan.status_words import status_words
 from placer.rendering.quantities import (
     format_cap,
     format_seconds,
@@ -26,7 +27,6 @@ from placer.rendering.text.answers import (
     model_line,
     plan_answer,
     required_note,
-    status_words,
 )
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.cost_parts import cost_text
@@ -152,9 +152,9 @@ def _search_line(plan: Plan) -> str:
     line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
     if not solver.cut_by_time or plan.proof or solver.status == "OPTIMAL":
         return line  # that is so however long
-    limit = plan.request.get("time_limit")
-    note = cut_note(solver.seconds, limit)
-    return f"{line}; {_CUT_FIRST if note == CUT and plan.request.get('work_limit') else note}"
+    if plan.request.get("work_limit"):
+        return f"{line}; {_CUT_FIRST}"
+    return f"{line}; {cut_note(solver.seconds, plan.request.get('time_limit'))}"
 
 
 def cut_note(seconds: float, limit_seconds: float | None) -> str:

@@ -310,6 +310,13 @@ def test_what_auto_tried_has_its_place():
     assert "cannot beat the replicas" in page
     assert ">Strategies</h2>" in page
     assert ">Strategies</h2>" not in render_page(small_plan())
+    for changes, said in (
+        ({}, "Steps within 10% of the fastest, or longer by less than 100 µs, count as equally"),
+        ({"keras_seconds": 2e-3}, "100 µs, or shorter than the 2.00 ms that Keras adds, count as"),
+        ({"margin": 0.0}, "The fastest strategy that fits is taken."),
+        ({"aim": "memory"}, "The simplest strategy that fits is taken."),
+    ):
+        assert said in render_page(replace(found, **changes))
     live = render_page(replace(found, name="net"))
     assert '<h1 id="title">net</h1>' in live
     for shown in (live, render_result(replace(found, name="net"), "text", width=80)):

@@ -335,6 +335,11 @@ def test_a_proof_is_not_doubted_for_the_clock():
     ):
         found = replace(solver, status="FEASIBLE", seconds=seconds)
         assert said in " ".join(render_plan(small_plan(solver=found)).split())
+        # nobody is told to give what was given
+        plan = small_plan(solver=found)
+        text = " ".join(render_plan(replace(plan, request={"work_limit": 2})).split())
+        assert "time_limit ended the search before work_limit did" in text
+        assert "makes them repeatable" not in text
 
 
 def test_accelerators_without_ops_are_named_with_the_reason():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -148,6 +149,11 @@ def test_what_is_unknown_is_listed_and_not_counted():
     least = ("expected peak    at least 5.00 MiB", "at least 4.00 MFLOP", "at least 4.10 ms")
     for figure in (*least, "at least 4.00 ms in all"):
         assert figure in text
+    # what ``place`` takes for known fits in one word, with a plan and without
+    memory = replace(small_report().memory, usable_bytes=1024**3)
+    for share, verb in ((0.125, "May fit"), (0.01, "Fits")):
+        found = small_report(unknown_shapes=unknown, unknown_share=share, memory=memory)
+        assert re.match(f"{verb} on one .*: a step requires at least", render_report(found))
 
 
 def test_narrow_terminals_keep_every_line_inside():
