@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.format == "json":
         sys.stdout.write(to_json(content))
     else:
-        sys.stdout.write(_summary(problem, solution, arguments.time_limit))
+        sys.stdout.write(_summary(problem, solution, arguments))
     if solution.status is Status.INFEASIBLE:
         raise InfeasibleError(
             "no placement keeps the limits of the problem (proven)", solution.conflict
@@ -169,14 +169,14 @@ def cost_parts(problem: PlacementProblem, device_of: Sequence[int]) -> dict[str,
     return {"sent_bytes": sent, "messages": messages, "slower_bytes": slower}
 
 
-def _summary(problem: PlacementProblem, solution: Solution, limit_seconds: float) -> str:
+def _summary(problem: PlacementProblem, solution: Solution, limits: argparse.Namespace) -> str:
     """A few lines for a terminal."""
     from placer.rendering.text.plan_text import cut_note
 
     unit = "bytes" if problem.objective == "transfer" else "s"
     status, note = solution.status.value, ""
     if solution.is_cut and status not in ("OPTIMAL", "INFEASIBLE"):
-        note = f"; {cut_note(solution.seconds, limit_seconds)}"
+        note = f"; {cut_note(solution.seconds, limits.time_limit, limits.work_limit)}"
     lines = [
         f"{len(problem.op_names):,} ops on {len(problem.device_names)} devices, "
         f"objective {problem.objective}",

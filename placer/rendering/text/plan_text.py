@@ -152,13 +152,14 @@ def _search_line(plan: Plan) -> str:
     line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
     if not solver.cut_by_time or plan.proof or solver.status == "OPTIMAL":
         return line  # that is so however long
-    if plan.request.get("work_limit"):
-        return f"{line}; {_CUT_FIRST}"
-    return f"{line}; {cut_note(solver.seconds, plan.request.get('time_limit'))}"
+    limits = plan.request.get("time_limit"), plan.request.get("work_limit")
+    return f"{line}; {cut_note(solver.seconds, *limits)}"
 
 
-def cut_note(seconds: float, limit_seconds: float | None) -> str:
+def cut_note(seconds: float, limit_seconds: float | None, work_limit: float | None) -> str:
     """Returns what an answer that the clock had a say in is worth."""
+    if work_limit:
+        return _CUT_FIRST
     limit = Options().time_limit if limit_seconds is None else limit_seconds
     return CUT if seconds >= 0.9 * limit else _OWN_LIMITS  # nearly all of it was used
 
