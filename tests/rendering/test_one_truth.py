@@ -168,7 +168,7 @@ def test_a_figure_is_the_same_wherever_it_stands(plans, kind):
     assert data["metrics"]["sent_bytes"] == plan.metrics.sent_bytes == sent
     if kind == "micro-batches":  # what is on the host, the accelerators could not have
         assert not any(row.spilled_bytes for row in plan.devices)
-    told = f"sends {format_bytes(sent)} a step" if plan.fits else "Does not fit"
+    told = f"sends {format_bytes(sent)} a step" if plan.fits else "Not known to fit"
     assert told in plan_answer(plan)
     assert f'data-key="plan.metrics.sent_bytes" data-value="{sent}">{format_bytes(sent)}<' in page
     empty = replace(plan, metrics=replace(plan.metrics, sent_bytes=sent + 7))

@@ -110,7 +110,7 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
         UNDIVIDABLE: f"{devices} have room for {needed}, but no division of the ops{bound} "
         f"fits{held}.",
         TOO_LARGE: f"{_named(conflict)} requires {needed} on one device"
-        f"{_because(_groups(conflict))}, and {devices} "
+        f"{_because(_groups(conflict, sized=False))}, and {devices} "
         f"{_room(conflict, usable)}"
         f"{pinned and f'; no other is allowed{pinned}'}.",
         CONTRADICTION: f"No device may run {_named(conflict)}: {_joined(_asked(conflict))}.",
@@ -151,10 +151,11 @@ def _pins(rows: Iterable[OpsInConflict]) -> Iterator[str]:
         yield printable(row.request or "a request") + ("" if row.op_count is None else _size(row))
 
 
-def _groups(conflict: Conflict) -> Iterator[str]:
+def _groups(conflict: Conflict, *, sized: bool = True) -> Iterator[str]:
+    """Returns the groups, with what is resident of them unless all they require is said."""
     for row in conflict.groups:
         asked = f"the colocation group of {_first(row)}"
-        yield (printable(row.request) if row.request else asked) + _size(row)
+        yield (printable(row.request) if row.request else asked) + _size(row) * sized
 
 
 def _asked(conflict: Conflict) -> list[str]:
