@@ -60,7 +60,7 @@ def test_a_plan_over_its_limits_is_explained_by_what_was_not_tried(tmp_path, cap
     plan.save(tmp_path / "plan.json")
     told = "GPU:0 requires 107 MiB, 7.00 MiB more than its limit of 100 MiB"
     more = r". May fit \(not tried\): give the solver more time"
-    with pytest.raises(NoSolutionError, match=f"in the best one {told}{more}"):
+    with pytest.raises(NoSolutionError, match=f"in the best one found, {told}{more}"):
         require_placement(plan)
     assert main(["explain", str(tmp_path / "plan.json"), "-q"]) == 0
     text = " ".join(capsys.readouterr().out.split())
