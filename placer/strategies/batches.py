@@ -48,8 +48,8 @@ def split_sizes(examples: Any, count: int) -> list[Any]:
     if isinstance(examples, int):
         if examples < count:
             raise UsageError(
-                f"a batch of {examples} cannot be split into {count} parts; use at most "
-                f"{max(1, examples)} parts or a batch of at least {count}"
+                f"a batch of {examples} cannot be split into {count} parts: use at most "
+                f"{max(1, examples)}, or a batch of at least {count}"
             )
         return [examples // count + (number < examples % count) for number in range(count)]
     check = tf.debugging.assert_greater_equal(

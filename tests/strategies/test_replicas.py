@@ -219,7 +219,7 @@ def test_every_replica_can_have_feeds_of_its_own():
         (lambda: placer.data_parallel(abs, ["GPU:0", 0]), "named twice"),
         (lambda: placer.data_parallel(abs, REPLICAS, outputs="max"), "can be concat, mean, sum"),
         (lambda: placer.data_parallel(abs, REPLICAS, reduction="max"), "can be mean, sum"),
-        (lambda: placer.data_parallel(abs, REPLICAS)(tf.zeros((1, 2))), "at most 1 devices"),
+        (lambda: placer.data_parallel(abs, REPLICAS)(tf.zeros((1, 2))), "use at most 1, or"),
         (lambda: placer.data_parallel(abs, REPLICAS)(tf.constant(1.0)), "is a scalar"),
         (lambda: placer.data_parallel(abs, REPLICAS)(), "was given no tensor"),
         (
