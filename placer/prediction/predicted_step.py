@@ -175,7 +175,7 @@ def _buffers(
     roles = step.graph.ask_once(find_roles)
     ends = {name: index for index, name in enumerate(order)}
     begins = {name: index for index, name in reversed([*enumerate(order)])}
-    once = sorted(begins, key=begins.__getitem__)
+    once = [*dict.fromkeys(order)]
     resident = [
         StepBuffer(
             op=number[op],

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placer.prediction.memory.chunks import CHUNK_BYTES, Ints
-
-_MOST_BYTES = 1 << 50
-"""More than any device has: sums of what is larger may be no 64-bit numbers."""
+from placer.prediction.step.step_arrays import MOST_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +38,7 @@ def as_arrays(
 ) -> AllocationArrays:
     """The fields of :class:`~placer.prediction.memory.allocations.Allocations` as arrays."""
     sizes = np.zeros(max(size_of, default=-1) + 1, np.int64)
-    sizes[list(size_of)] = [min(size, _MOST_BYTES) for size in size_of.values()]
+    sizes[list(size_of)] = [min(size, MOST_BYTES) for size in size_of.values()]
     chunks = -(-sizes // CHUNK_BYTES) * CHUNK_BYTES
     kept, events = np.array(kept_events, np.int64), np.array(step_events, np.int64)
     along = np.cumsum(_changes(kept, chunks))

@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from placer.prediction.step.step_arrays import (
+    MOST_BYTES,
     VALUE_BYTES,
     VALUE_MEMORY,
     VALUE_PRODUCER,
@@ -79,9 +80,6 @@ ELASTIC, TUNED, COPIED = cast(Sequence[int], np.arange(3))
 """The kinds of notes."""
 
 NONE, NOTHING = cast(Sequence[int], np.arange(-1, 1))
-
-_MOST_BYTES = 1 << 50
-"""More than any device has: sums of what is larger may be no 64-bit numbers."""
 
 
 class Run(NamedTuple):
@@ -164,7 +162,7 @@ def begin_run(known: NamedArrays, wanted: Wanted, room: int) -> Run:
     run.variables[:, COPIED_ON_READ] = known.copied_on_read
     if wanted.variables is not None:
         run.variables[:, VARIABLE_CHUNK:COPIED_ON_READ] = wanted.variables
-    run.chunks[: len(wanted.chunks), 0] = np.minimum(wanted.chunks, _MOST_BYTES)
+    run.chunks[: len(wanted.chunks), 0] = np.minimum(wanted.chunks, MOST_BYTES)
     run.counts[CHUNKS] = len(wanted.chunks)
     run.counts[LOGS_RECORDS : LOGS_REQUESTS + 1] = wanted.records, wanted.reads, requests
     _add(run, step.values, known.fed, FEED)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
-_MOST_BYTES = 1 << 50
-"""More than any device has."""
+MOST_BYTES = 1 << 50
+"""More than any device has: sums of what is larger may be no 64-bit numbers."""
 
 
 (
@@ -150,8 +150,8 @@ def with_sample(known: NamedArrays, layout: StepLayout) -> NamedArrays:
 def _bytes(sizes: Sequence[int]) -> list[int]:
     """The sizes, none so large that sums may be no 64-bit numbers."""
     return (
-        [min(size, _MOST_BYTES) for size in sizes]
-        if max(sizes, default=0) > _MOST_BYTES
+        [min(size, MOST_BYTES) for size in sizes]
+        if max(sizes, default=0) > MOST_BYTES
         else [*sizes]
     )
 
