@@ -72,8 +72,8 @@ def fit_device(
     working = [s for s in plain if s.cost.flops or s.cost.bytes_accessed]
     if not working:
         raise ValueError(
-            "no op in these costs files has work of known size: profile a model that computes "
-            "something, with its batch size"
+            "the FLOPs and bytes of no op in these costs files are known: profile a model that "
+            "computes something, with its batch size"
         )
     idle = [s for s in plain if not (s.cost.flops or s.cost.bytes_accessed)]
     idle_of: dict[str, list[Sample]] = defaultdict(list)

@@ -41,7 +41,9 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.plan.plan import Plan
 
     if arguments.clear and arguments.on_cpu_devices:
-        raise UsageError("--clear takes the devices out: leave it or --on-cpu-devices out")
+        raise UsageError(
+            "--clear removes the devices that --on-cpu-devices names: leave out one of them"
+        )
     if arguments.clear:
         names = (*options.CHOICE, "fallback")
         options.refuse(arguments, names, "has no effect with --clear: leave it out")

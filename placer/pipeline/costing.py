@@ -166,9 +166,13 @@ def _check_bindings(measured: MeasuredCosts, extraction: Extraction, source: str
         then, now = measured.bindings.get(key), extraction.bindings.get(key)
         if measured.bindings and _plain(then) != _plain(now):
             raise UsageError(
-                f"{source} was measured with {key} {then}, and this is asked for with {now}: "
-                f"measure again with placer profile, or ask for the same"
+                f"{source} was measured {_with(key, then)}, and not {_with(key, now)}: give the "
+                "same here, or measure again with placer profile"
             )
+
+
+def _with(key: str, value: Any) -> str:
+    return f"without {key}" if value is None else f"with {key} {value}"
 
 
 def _plain(value: Any) -> Any:

@@ -179,7 +179,7 @@ def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator
     }
     for name, floor in floors.items():
         least = format_bytes(floor.bytes)
-        message += f"; {name} requires at least {least} while {floor.op} runs"
+        message += f"; with any rewriting, {name} requires at least {least} while {floor.op} runs"
     if fitted.step.is_cut:
         message += "; the time limit ended the search, a longer one (--time-limit) may find more"
     yield "fit_not_enough", message, tuple(floor.op for floor in floors.values())

@@ -109,12 +109,12 @@ def _asking(op: Op, device: str, names: Sequence[str]) -> Op:
         is_known = device in ("", op.device) or any(matches(device, name) for name in names)
     except (ValueError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"the device function gives {device!r} for op {op.name}: {error}"
+            f"the device function returned {device!r} for op {op.name}: {error}"
         ) from error
     if not is_known:
         raise UsageError(
-            f"the device function gives {device!r} for op {op.name}, which is none of "
-            f"{', '.join(names)}: return one of these, or '' to leave the op free"
+            f"the device function returned {device!r} for op {op.name}: it must return one of "
+            f"{', '.join(names)}, or '' to leave the op free"
         )
     return replace(op, device=device)
 

@@ -240,7 +240,8 @@ def _all_on_host(
         if may_fit(replace(problem, spill="never")):
             message += ". To use it all the same: --offload never"
     else:
-        message += f"but no cheaper placement {found}"
+        none = "no placement" if status is Status.OPTIMAL else "no placement was found that"
+        message += f"but {none} costs less with an accelerator"
     yield "all_on_host", message, ()
 
 

@@ -162,11 +162,14 @@ class Choice:
         self.built[row.name] = built
         if not built.plan.placement:
             proven = built.plan.solver.status == "INFEASIBLE"
-            idle = self.program.whole().graph.idle_bytes.items()
+            idle = self.program.whole().graph.idle_bytes
+            limited = [d.name for d in self.ways.cluster.devices if not d.is_ample]
             beside = [
-                f"{format_bytes(sum(sizes))} on {device}" for device, sizes in idle if sum(sizes)
+                f"{format_bytes(sum(idle[name]))} of unused variables on {name}"
+                for name in limited
+                if sum(idle.get(name, ()))
             ]
-            loaded = f" beside what it does not use: {', '.join(beside)}" if beside else ""
+            loaded = f"; loading puts {', '.join(beside)}" if beside else ""
             fits = "does not fit (proven)" if proven else "not known to fit"
             return replace(row, note=f"{fits}{loaded}")
         size, step = self.program.size, built.step_seconds

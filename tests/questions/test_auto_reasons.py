@@ -98,19 +98,26 @@ def test_a_smaller_batch_fits_as_its_row_has_it():
     assert [*Advice(choice)._smaller_batch()] == ["--batch-size 40: as-it-is"]
 
 
-@pytest.mark.parametrize(("idle", "beside"), [((), ""), ((3, 4), "7 B on CPU:0")])
-def test_a_placement_that_does_not_fit_beside_unused_variables_says_so(idle, beside):
-    """As it is, a model loads them elsewhere, and may fit."""
+@pytest.mark.parametrize(
+    ("idle", "host", "told"),
+    [
+        ((), "CPU:1GiB", ""),
+        ((3, 4), "CPU:1GiB", "; loading puts 7 B of unused variables on CPU:0"),
+        ((3, 4), "T4", ""),
+    ],
+)
+def test_a_placement_that_does_not_fit_beside_unused_variables_says_so(idle, host, told):
+    """As it is, a model loads them elsewhere, and may fit; they need no room without a limit."""
     plan = SimpleNamespace(placement={}, solver=SimpleNamespace(status="INFEASIBLE"))
     built = SimpleNamespace(plan=plan, refused="", name="one-placement")
     graph = SimpleNamespace(idle_bytes={"CPU:0": idle})
     program = SimpleNamespace(note="", inexact=(), whole=lambda: SimpleNamespace(graph=graph))
-    choice = SimpleNamespace(program=program, ways=SimpleNamespace(), rows=[], built={})
+    ways = SimpleNamespace(cluster=parse_cluster(f"16xT4,{host}"))
+    choice = SimpleNamespace(program=program, ways=ways, rows=[], built={})
     choice.choosable = list
     choice._ruled_out = lambda way, row: row
     way = SimpleNamespace(
         name="one-placement", changes="", least_seconds=0.0, in_parts=False, build=lambda: built
     )
     row = Choice._tried(choice, way)
-    told = f" beside what it does not use: {beside}" if beside else ""
     assert row.note == f"does not fit (proven){told}"

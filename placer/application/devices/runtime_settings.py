@@ -53,7 +53,7 @@ def configure_runtime(
             "import tensorflow (without a plan: placer.configure_runtime('2xT4'))"
         )
     if memory not in ("growth", "limit", "all"):
-        raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")
+        raise UsageError(f"memory must be 'growth', 'limit' or 'all', got {memory!r}")
     names, caps = _devices_of(plan)
     tf.config.set_soft_device_placement(soft_placement)
     # devices: one GPU divided, else those that are there, else a rehearsal
@@ -93,7 +93,7 @@ def session_config(
     :func:`configure_runtime`.
     """
     if memory not in ("growth", "limit", "all"):
-        raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")
+        raise UsageError(f"memory must be 'growth', 'limit' or 'all', got {memory!r}")
     names, caps = _devices_of(plan)
     count = gpu_count(names)
     if rehearse is None:

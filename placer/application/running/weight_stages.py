@@ -105,9 +105,9 @@ class StageCutter:
             size = sum(self.sizes[handle] for handle in weights)
             if size > self.stage_bytes:
                 raise UsageError(
-                    f"{node.name} requires {format_bytes(size)} of weights at once, more than "
-                    f"half of what may be resident, {format_bytes(self.stage_bytes)} (the other "
-                    f"half is for the next stage): allow {spell_bytes(2 * size)}"
+                    f"{node.name} reads {format_bytes(size)} of weights, and a stage may hold "
+                    f"{format_bytes(self.stage_bytes)}, half of resident: give "
+                    f"resident='{spell_bytes(2 * size)}'"
                 )
             if sum(self.sizes[handle] for handle in held | weights) > self.stage_bytes:
                 parts.append({})

@@ -32,7 +32,7 @@ def cost_text(plan: Plan) -> str:
         parts = [f"{sent} in {counted}"]
     if slower and metrics.slower_seconds:
         longer = format_seconds(metrics.slower_seconds)
-        parts.append(f"{format_bytes(slower)} for {longer} more on slower devices")
+        parts.append(f"{format_bytes(slower)} for ops on slower devices ({longer} longer)")
     found = " + ".join(parts) or "nothing sent"
     left = []
     if again:

@@ -119,7 +119,8 @@ def _verdict(found: Sweep) -> str:
         fits = "was found to fit" if placed else "fits"
         return f"{none} {fits}{how}, not even {high:,} ({caps}).{more}"
     if high is None:
-        return f"All fit{how}; the largest tried is {low:,} ({caps})."
+        beyond = max(row.batch_size for row in found.rows) < low
+        return f"All fit{how}{f', and so does {low:,}' * beyond} ({caps})."
     fails = f"no placement was found for {high:,}" if placed else f"{high:,} does not fit"
     if high == low + 1:
         return f"The largest batch that fits{how} is {low:,}; {fails} ({caps})."

@@ -130,7 +130,7 @@ def _transfer_line(found: Verification, summary: Counts) -> str:
 
 def _answer(found: Verification) -> str:
     """Whether it ran as planned."""
-    counts, wish = found.counts, "planned" if found.planned else "the model asks for"
+    counts, wish = found.counts, "planned" if found.planned else "the model says"
     if count := len(found.mismatches):
         return f"Did not run as {wish}: {format_count(count, 'unexplained difference')}."
     memory = found.memory
@@ -233,4 +233,11 @@ def _transfer_table(rows: Sequence[TransferRow], width: int) -> RenderableType:
 def _words(code: str) -> str:
     """A code as words; what follows its colon is an op."""
     name, _, op = code.partition(":")
-    return name.replace("_", " ") + (f" {op}" if op else "")
+    return f"{name.replace('_', ' ')} {op}" if op else _CODES.get(name, name.replace("_", " "))
+
+
+_CODES = {
+    "colocated_with": "colocated with another op",
+    "off_device": "of ops that ran elsewhere",
+}
+"""Words for codes that a count leaves without their object."""
