@@ -36,7 +36,7 @@ HOST = "CPU:0"
 Devices = str | Path | Sequence[str]
 """A list of devices, also as one comma-separated string, or the path of a ``cluster.toml``."""
 
-_COUNT = re.compile(r"(?:(\d+)[xX])?(.+)", re.DOTALL)
+_COUNT = re.compile(r"(?:(-?\d+)[xX])?(.+)", re.DOTALL)
 _LARGEST_INDEX = 4095
 
 MOST_DEVICES = 1024

@@ -55,6 +55,9 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.output:
         check_writable(arguments.output, force=arguments.force, may_be_folder=True)
         check_writable(plan_file, force=arguments.force)
+        from placer.extraction.files.model_paths import check_folder_name
+
+        check_folder_name(arguments.output, arguments.model)
     from placer.extraction.process.child_process import start_reader_ahead
 
     start_reader_ahead()

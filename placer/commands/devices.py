@@ -97,7 +97,7 @@ def run_simulate(arguments: argparse.Namespace) -> None:
     from placer.commands.gates import parse_limits
     from placer.simulation.cards import read_cards
     from placer.simulation.environment import growth_note
-    from placer.simulation.runs import run_simulated
+    from placer.simulation.runs import descriptor_of, run_simulated
 
     require_writable(arguments)
     if not arguments.after_dashes:
@@ -114,7 +114,7 @@ def run_simulate(arguments: argparse.Namespace) -> None:
         gpus,
         time_limit_seconds=arguments.time_limit,
         without_xla=arguments.no_xla,
-        stdout=sys.stderr.fileno() if apart else None,
+        stdout=(descriptor_of(sys.stderr) or 2) if apart else None,
     )
     show(found, arguments)
     if found.is_late:
@@ -133,7 +133,7 @@ def _late(found: SimulatedRun, limit_seconds: float) -> str:
     ended = f"the time limit of {limit_seconds:g} s ended the command"
     known = [process for process in found.processes if process.last_read_op]
     if not known:
-        return f"{ended}, which had read no value from a GPU"
+        return ended
     last = known[-1]
     return (
         f"{ended}; the value that the host read last, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -174,6 +175,7 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(add_help=False, allow_abbrev=False, **settings)
+        self._negative_number_matcher = re.compile(r"-\d")  # a value such as -5% is not an option
         about = "Show the common options (-h) or all (--help)"
         self.add_argument("-h", "--help", action=_Help, dest=argparse.SUPPRESS, nargs=0, help=about)
 
@@ -189,9 +191,8 @@ class _Parser(argparse.ArgumentParser):
         flag, is_bare, _ = message.partition(": expected one argument")
         if is_bare:
             flag = _long(flag)
-            message = (
-                f"{flag} needs a value, as in {flag} {self._option_string_actions[flag].metavar}"
-            )
+            example = self._option_string_actions[flag].metavar
+            message = f"{flag} needs a value, as in {flag} {example}"
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def format_short_help(self) -> str:
@@ -309,8 +310,7 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     Only the command that the first of ``words`` names is there, all if it names none.
     """
     parser: argparse.ArgumentParser = _MainParser(prog="placer")
-    version = f"placer {__version__}"
-    parser.add_argument("-V", "--version", action="version", version=version)
+    parser.add_argument("-V", "--version", action="version", version=f"placer {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_CommandParser)
     first = words[0] if words else ""
     if words and first not in (*EXAMPLES, *parser._option_string_actions):

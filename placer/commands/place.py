@@ -92,6 +92,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.output:
         plan.save(arguments.output, force=arguments.force)
     following = f"placer apply {arguments.model} {arguments.output} -o PLACED" if plan.fits else ""
+    if plan.conflict and not plan.conflict.fixes:
+        following = f"placer explain {arguments.output} --time-limit 300"  # for a change that fits
     show_saved(plan, arguments, "Plan", following)
     if arguments.verbose:
         sys.stderr.write(stages_text(plan.solver))

@@ -67,7 +67,14 @@ class StoredVariables:
     @property
     def dropped_bytes(self) -> int:
         """The bytes on the host of variables that nothing in the file uses."""
-        return sum(v.bytes for v in self.unused if not (v.follows or v.signatures or v.bound))
+        return sum_bytes(self.unused) - sum_bytes(v for v in self.kept if not v.handle)
+
+    @property
+    def kept(self) -> tuple[StoredVariable, ...]:
+        """The variables that something in the file uses."""
+        return tuple(
+            [v for v in self.variables if v.handle or v.follows or v.signatures or v.bound]
+        )
 
     @property
     def following_bytes(self) -> dict[str, int]:

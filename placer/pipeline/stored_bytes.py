@@ -17,6 +17,7 @@ from placer.plan.loading_facts import (
     POLICY,
     SESSION,
     LoadingFacts,
+    loader_message,
 )
 
 
@@ -132,11 +133,7 @@ def loading_warnings(
     is_elsewhere = any(placement.get(v.handle) != default for v in used)
     is_over = size > max(cluster.caps[default], facts.devices[PLACED].get(default, 0))
     if is_elsewhere or is_over:
-        how = ", more than its limit" if is_over else ""
-        message = (
-            "Load with placer.load_placed, a session or TensorFlow Serving: plain "
-            f"tf.saved_model.load puts {format_bytes(size)} of variables on {default}{how}"
-        )
+        message = loader_message(size, default, is_over=is_over)
         found.append((OVERFILLED if is_over else NOT_AS_PLANNED, message, ()))
     for name, size in facts.signatures.items():
         message = (

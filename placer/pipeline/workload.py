@@ -23,6 +23,7 @@ from placer.pipeline.stored_bytes import with_stored
 from placer.plan.report import UNKNOWN_SHARE
 from placer.plan.request import Options
 from placer.prediction.costs.op_costs import rewritten_costs
+from placer.solving.solver import require_solver
 
 _LOG = logging.getLogger(__name__)
 
@@ -79,10 +80,11 @@ def read_workload(
 ) -> Workload:
     """The workload of ``source`` with its shapes bound, its batch divided by ``division``.
 
-    Raises :class:`UsageError` for a wrong request, :class:`ModelError` if the model cannot be read,
-    :class:`ShapeError` if it ``needs_shapes`` and too many are unknown.
+    Raises :class:`UsageError` for a wrong request, before the model is read, :class:`ModelError` if
+    that is impossible, :class:`ShapeError` if it ``needs_shapes`` and too many are unknown.
     """
     cluster = devices if isinstance(devices, Cluster) else read_cluster(devices, wanted)
+    require_solver(wanted.solver)
     _LOG.info("reading the model")
     extraction = extract(
         source,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cost_models.byte_sizes import format_bytes
 from placer.problem.rows import Row
 
 PLAIN, POLICY, SESSION, PLACED = "tf.saved_model.load", "save_variable_devices", "v1", "load_placed"
@@ -13,6 +14,15 @@ PLAIN, POLICY, SESSION, PLACED = "tf.saved_model.load", "save_variable_devices",
 NOT_AS_PLANNED, OVERFILLED = "loader_ignores_plan", "loader_overfills"
 """The codes of a plan that TensorFlow's own loader keeps only if it is asked to; and which else has
 more on a device than that can hold."""
+
+
+def loader_message(size: int, device: str, *, is_over: bool) -> str:
+    """Returns the warning of a loader that puts ``size`` bytes on ``device`` whatever the plan."""
+    over = ", more than its limit" if is_over else ""
+    return (
+        "Load with placer.load_placed, a session or TensorFlow Serving: plain "
+        f"tf.saved_model.load puts {format_bytes(size)} of variables on {device}{over}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, Unpack
 
 from cost_models.byte_sizes import AMPLE_BYTES, format_bytes
+from cost_models.device_names import parse
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.pipeline.model_report import analyse
@@ -173,7 +174,10 @@ def _in_words(value: Any, between: str = ", ") -> str:
 def _asked(plan: Plan) -> tuple[str, str, str]:
     batch = plan.bindings.get("batch_size")
     told = "as in the model" if batch is None else f"{batch:,}"
-    return plan.request.get("strategy") or "none", told, device_words(_limited(plan))
+    names = [row.name for row in plan.devices if row.type != "CPU"]
+    hosts = len({(name.job, name.task) for name in map(parse, names)})
+    on_hosts = f" on {hosts} hosts" if hosts > 1 else ""
+    return plan.request.get("strategy") or "none", told, device_words(_limited(plan)) + on_hosts
 
 
 def _limits(plan: Plan, render: Callable[[int], str]) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from placer.errors import UsageError
 from placer.simulation.cards import SimulatedGpu
@@ -71,7 +71,7 @@ def run_simulated(
         began = time.monotonic()
         try:
             process = subprocess.Popen(
-                command, env=environment, stdout=stdout, stderr=sys.stderr.fileno()
+                command, env=environment, stdout=stdout, stderr=descriptor_of(sys.stderr)
             )
         except OSError as error:
             raise UsageError(f"{command[0]} cannot be started: {error.strerror}") from error
@@ -84,6 +84,15 @@ def run_simulated(
             is_late=is_late,
             processes=read_records(Path(folder)),
         )
+
+
+def descriptor_of(stream: Any) -> int | None:
+    """Returns the file behind a stream; ``None`` where it has none, as in a notebook."""
+    try:
+        descriptor: int = stream.fileno()
+    except (AttributeError, OSError, ValueError):
+        return None
+    return descriptor
 
 
 def _await(process: subprocess.Popen[bytes], limit_seconds: float | None) -> tuple[int, bool]:

@@ -47,6 +47,12 @@ def solver_names() -> tuple[str, ...]:
     return tuple(sorted(_solvers))
 
 
+def require_solver(name: str) -> None:
+    """Raises :class:`~placer.errors.UsageError` for a solver that is not registered."""
+    if name not in _solvers:
+        raise UsageError(f"there is no solver {name!r}; there are {', '.join(solver_names())}")
+
+
 def solve(
     problem: PlacementProblem,
     parameters: SolverParameters | None = None,
@@ -70,8 +76,7 @@ def solve(
             f"hint must have a device number from 0 to {len(devices) - 1} for each of "
             f"{len(problem.op_names)} ops; got {some(hint)}"
         )
-    if solver not in _solvers:
-        raise UsageError(f"there is no solver {solver!r}; there are {', '.join(solver_names())}")
+    require_solver(solver)
     started = clock.monotonic()
     with one_search_process():
         solution = _solvers[solver](problem, parameters or SolverParameters(), hint)

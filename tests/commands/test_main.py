@@ -312,6 +312,12 @@ def test_an_infeasible_plan_is_written_all_the_same(pipeline, tmp_path, capsys, 
     assert "must hold at least 120 MiB: --pin 'a*=GPU:0' (2 ops, 70.0 MiB)" in out
     assert "--max-memory GPU:0=120MiB" in out
     assert told == "placer: no placement fits (proven)\n"  # the reason stands on stdout
+    assert "placer explain" not in out
+    pipeline.result = replace(
+        infeasible_plan(), conflict=replace(infeasible_plan().conflict, fixes=())
+    )
+    assert main(["place", "model", "--devices", "2xT4", "-o", str(path), "--force"]) == 5
+    assert f"Next: placer explain {path} --time-limit 300" in capsys.readouterr().out
 
 
 def test_the_output_of_place_is_the_plan(pipeline, tmp_path, capsys):
@@ -492,7 +498,9 @@ def test_every_command_helps(command, capsys):
         ("place m --devices T4 --max-memory GPU:0=8", "8 bytes? Write the unit: 8GiB, or 8B"),
         ("place m --devices T4 --reserve 8+10%", "8 bytes? Write the unit: 8GiB, or 8B"),
         ("place m --devices T4 --fail-above GPU=8", "8 bytes? Write the unit: 8GiB, or 8B"),
-        ("place m --fit auto --max-slowdown -5%", "needs a value, as in --max-slowdown 30%"),
+        ("place m --fit auto --max-slowdown -5%", "must be a share such as 30% or 0.3, got '-5%'"),
+        ("place m --devices T4 --max-slowdown", "needs a value, as in --max-slowdown 30%"),
+        ("place m --devices -1xT4", "'-1xT4' asks for no device; write a count of 1 or more"),
         ("place m --devices T4 --seed -1", "must be an integer of 0 or more, got '-1'"),
         ("place m -q -v", "--verbose and --quiet exclude each other: leave out one of them"),
         ("solve p.json --workers 0", "--workers: must be a positive integer, got '0'"),

@@ -194,6 +194,16 @@ def test_limits_are_those_that_were_asked_for():
     )
 
 
+def test_two_hosts_are_not_one():
+    """Though the GPUs are of one kind."""
+    plan = small_plan()
+    rows = [
+        replace(r, name=f"/job:w/task:{n}/device:GPU:0") for n, r in enumerate(plan.devices[:2])
+    ]
+    apart = replace(plan, devices=(*rows, plan.devices[2]))
+    assert diff_plans(plan, apart).asked == (("devices", "2x T4", "2x T4 on 2 hosts"),)
+
+
 def test_options_that_a_strategy_implies_were_not_asked_for():
     """A pipeline keeps stages busy alike, and no strategy offloads unless it is told to."""
     plan, base = small_plan(), small_plan().request

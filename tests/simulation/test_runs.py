@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from placer.rendering.text.layout import to_text
 from placer.rendering.text.simulation_text import _advice_for, simulation_blocks
 from placer.simulation.cards import read_cards
 from placer.simulation.records import GpuRecord, Held, Moment, ProcessRecord
-from placer.simulation.runs import SimulatedRun
+from placer.simulation.runs import SimulatedRun, run_simulated
 
 TRAINING = """
 import sys, numpy as np, keras, tensorflow as tf
@@ -106,7 +108,7 @@ def test_a_script_that_waits_for_a_value_is_ended(tmp_path: Path) -> None:
     for limit in ("15", "90"):  # the longer one where the machine is too busy to begin in time
         code, _, told = simulate(tmp_path, "--devices", "T4", "--time-limit", limit, script=WAITING)
         assert code == 6, told[-3000:]
-        if "had read no value" not in told:
+        if "that of Sum" in told:
             break
     assert "that of Sum" in told
     assert "train.py" in told  # where Python was
@@ -204,6 +206,15 @@ def test_one_time_is_told_of_a_run_that_the_limit_ended() -> None:
     text = to_text(simulation_blocks(run, 100), width=100, colour=False)
     assert "ended by the time limit\n" in text
     assert "2.00 s" not in text
+
+
+@pytest.mark.slow
+def test_a_run_needs_no_stderr_that_is_a_file() -> None:
+    """As in a notebook, or where it was closed."""
+    require_simulation()
+    for stream in (io.StringIO(), None):
+        with contextlib.redirect_stderr(stream):
+            assert run_simulated(["true"], read_cards("T4")).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,14 @@ from typing import Any
 
 from placer import __version__
 from placer.application.placing.graph_placement import map_graph_devices
-from placer.application.running.generated_inputs import Array, default_feeds, input_values
+from placer.application.running.generated_inputs import (
+    Array,
+    default_feeds,
+    input_values,
+    open_batches,
+)
 from placer.argument_types import hints_of, require_type
-from placer.errors import ModelError, TimeLimitError, run_error, unknown_option
+from placer.errors import ModelError, TimeLimitError, UsageError, run_error, unknown_option
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import copied
@@ -191,6 +196,11 @@ def _feeds(program: FlatProgram, wanted: ProfileOptions) -> tuple[Bindings, dict
     bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
     if wanted.ragged:
         bindings["ragged"] = dict(wanted.ragged)
+    if wanted.batch_size is None and (unsized := open_batches(program, bindings)):
+        raise UsageError(
+            f"the batch size of {', '.join(unsized)} is unknown: add --batch-size N, as for the "
+            "plan that these costs are for"
+        )
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}
     return bindings, feeds | default_feeds(program, values, bindings)

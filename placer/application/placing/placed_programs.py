@@ -33,14 +33,20 @@ from placer.application.placing.saved_model import (
 from placer.errors import SHOWN, UsageError
 from placer.extraction.division.dividing import divided_as_planned
 from placer.extraction.extraction import choice_of, of_plan, require_choice
-from placer.extraction.files.model_paths import require_own_files, require_own_paths
+from placer.extraction.files.model_paths import (
+    check_folder_name,
+    require_own_files,
+    require_own_paths,
+)
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.added_control import remove_added_control
+from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.process.local_models import local_model
 from placer.extraction.reading.checkpoint_index import ABSENT, require_whole_checkpoint
 from placer.extraction.reading.loading import load_program
 from placer.files import check_apart, check_outside, replaced
-from placer.plan.loading_facts import NOT_AS_PLANNED, OVERFILLED
+from placer.graph.stored_variables import sum_bytes
+from placer.plan.loading_facts import NOT_AS_PLANNED, OVERFILLED, loader_message
 from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
@@ -101,6 +107,7 @@ def apply(
             f"placer.apply({str(source)!r}, plan, 'placed')"
         )
     check_apart(out, source)
+    check_folder_name(out, source)
     splits = plan.model.get("splits")
     access = {"allow_unsafe": allow_unsafe, "follow_links": follow_links}
     with local_model(source, splits=splits, **access) as model:
@@ -168,9 +175,8 @@ def _apply(
             translate=stand_in,
             drops_unused=how.drop_unused,
         )
-        codes = (NOT_AS_PLANNED, OVERFILLED)
         told = [message for code, message, _ in program.warnings if code == ABSENT]
-        told = told or [row.message for row in plan.warnings if row.code in codes]
+        told = told or _loader_warnings(program, plan, drops_unused=how.drop_unused)
         for message in [*(message for _, message, _ in warnings), *told]:
             _LOG.warning(message)
         return Path(out)
@@ -187,6 +193,24 @@ def _apply(
         return placed
     write_graph_def(placed, out, force=how.force)
     return Path(out)
+
+
+def _loader_warnings(program: FlatProgram, plan: Plan, *, drops_unused: bool) -> list[str]:
+    """Returns the plan's warnings of loaders that leave it, without bytes that are not written."""
+    told = [row.message for row in plan.warnings if row.code in (NOT_AS_PLANNED, OVERFILLED)]
+    if not (told and drops_unused and program.find_stored):
+        return told
+    first = next((row for row in plan.devices if row.type != "CPU"), plan.devices[-1])
+    there = {
+        v: plan.placement.get(v.handle or v.follows) == first.name
+        for v in program.find_stored(program).kept
+    }
+    moved = [v for v, is_there in there.items() if is_there or not (v.by_node or v.host_only)]
+    size = sum_bytes(moved)
+    is_over = size > max(first.usable_bytes, sum_bytes(v for v in moved if there[v]))
+    if is_over or not all(there[v] for v in moved if v.handle):
+        return [loader_message(size, first.name, is_over=is_over)]
+    return []
 
 
 def _report_moves(moves: Sequence[Move], *, strict: bool) -> None:
@@ -217,6 +241,7 @@ def clear(
     """
     path = Path(source)
     check_apart(out, path)
+    check_folder_name(out, path)
     require_own_files(path, whole=True, follow_links=follow_links)
     message = read_source(path)
     if not allow_unsafe:

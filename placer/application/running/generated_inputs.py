@@ -196,6 +196,13 @@ def guesses(
     )
 
 
+def open_batches(program: FlatProgram, bindings: Bindings) -> list[str]:
+    """Returns the inputs whose first dimension only a batch size binds, ragged ones aside."""
+    asked = bindings.get("shapes") or {}
+    shapes = {i.key: asked.get(i.key, i.shape) for i in program.inputs if i.part is None}
+    return [key for key, shape in shapes.items() if shape and (shape[0] is None or shape[0] < 0)]
+
+
 def made_up_texts(program: FlatProgram, given: Given) -> str:
     """A sentence on the inputs of strings whose values are made up; ``""`` if there are none."""
     named = _by_key(given, [item.key for item in program.inputs])

@@ -20,6 +20,7 @@ from placer.application.devices.graph_optimisers import (
     switch_memory_optimiser_off,
     switch_optimisers_off,
 )
+from placer.application.devices.runtime_settings import soft_placement
 from placer.application.running.cluster_runs import session_target
 from placer.application.running.generated_inputs import Array, stand_in_weights
 from placer.application.running.graph_starts import GraphStart, invent_tables, started
@@ -144,6 +145,7 @@ class LoadedFunction:
     notes: tuple[str, ...]
 
 
+@soft_placement(True)  # else TensorFlow ignores the saved devices of variables
 def load_function(request: RunRequest, which: int) -> LoadedFunction:
     """The function of a TensorFlow 2 SavedModel, variables on their saved devices.
 

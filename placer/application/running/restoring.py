@@ -17,8 +17,9 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.eager import wrap_function
 from tensorflow.python.eager.polymorphic_function.saved_model_utils import TrackableConstant
 
+from placer.application.devices.runtime_settings import soft_placement
 from placer.application.running.checkpoints import Progress, matched_objects, stored_value
-from placer.errors import ModelError
+from placer.errors import ModelError, UsageError
 from placer.extraction.reading.checkpoint_index import (
     OBJECT_GRAPH,
     PREFIX,
@@ -39,7 +40,8 @@ def load_one_by_one(
     """Loads the SavedModel in ``folder`` as ``tf.saved_model.load`` does, variables where it says.
 
     ``progress`` is told bytes read, bytes in all, and what comes next.  Raises
-    :class:`ModelError` for a checkpoint that is damaged or not there.
+    :class:`ModelError` for a checkpoint that is damaged or not there, :class:`UsageError` for
+    ``tags`` that no graph has.
     """
     index = read_index(folder)
     if damage := index.unreadable or index.damage:
@@ -48,7 +50,8 @@ def load_one_by_one(
         experimental_variable_policy="save_variable_devices", experimental_skip_checkpoint=True
     )
     chosen = _chosen(saved_model, tags)
-    with _lifted_where_placed(), _constants_where_placed(chosen):
+    # without soft placement TensorFlow ignores the saved devices of variables
+    with soft_placement(True), _lifted_where_placed(), _constants_where_placed(chosen):
         loaded = tf.saved_model.load(str(folder), tags=tags, options=options)
     if not index.has_data:
         if getattr(loaded, "variables", None):
@@ -70,9 +73,16 @@ def load_one_by_one(
 
 
 def _chosen(saved_model: Any, tags: Sequence[str] | None) -> Any:
-    """The meta graph that TensorFlow loads."""
-    graphs, wanted = saved_model.meta_graphs, {tags} if isinstance(tags, str) else set(tags or ())
-    return next((g for g in graphs if set(g.meta_info_def.tags) == wanted), graphs[0])
+    """The meta graph that TensorFlow loads; raises :class:`UsageError` if it would load none."""
+    graphs = saved_model.meta_graphs
+    if tags is None and len(graphs) == 1:
+        return graphs[0]
+    wanted = {tags} if isinstance(tags, str) else set(tags or ())
+    for graph in graphs:
+        if tags is not None and set(graph.meta_info_def.tags) == wanted:
+            return graph
+    known = " or ".join(str(sorted(graph.meta_info_def.tags)) for graph in graphs)
+    raise UsageError(f"tags must be {known}, as in the model; got {tags!r}")
 
 
 class _Told:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from placer.errors import ModelError
+from placer.errors import ModelError, UsageError
+from placer.extraction.files.keras_files import is_keras_file
 from placer.extraction.graph_defs.protobufs import dtype_number
 from placer.graph.op_types import RESTORES
 from placer.graph.tensor_names import op_of
@@ -74,6 +75,26 @@ def _children(folder: str) -> list[Path]:
         return [Path(entry.path) for entry in os.scandir(folder)]
     except OSError:  # not a folder, or not one that this user may list
         return []
+
+
+_FILE_SUFFIXES = (".keras", ".h5", ".hdf5", ".pb", ".pbtxt", ".meta", ".json", ".txt")
+"""Suffixes that no folder has by intention."""
+
+
+def check_folder_name(out: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
+    """Raises :class:`UsageError` if ``out`` has the name of a file, and a SavedModel is written of
+    ``source``."""
+    model, suffix = Path(source), Path(out).suffix
+    if suffix.lower() in _FILE_SUFFIXES and (is_saved_model(model) or is_keras_file(model)):
+        raise UsageError(
+            f"{os.fspath(out)} is the name of a file, and a SavedModel folder is written: leave "
+            f"out {suffix}"
+        )
+
+
+def is_saved_model(path: Path) -> bool:
+    """Whether ``path`` is the folder of a SavedModel."""
+    return any((path / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt"))
 
 
 def require_own_files(folder: Path, *, whole: bool, follow_links: bool) -> None:

@@ -11,9 +11,7 @@ from placer.problem.limits import fullest, limits_for, limits_option, overruns
 from placer.rendering.quantities import share_of_cap
 from placer.rendering.text.conflict_text import conflict_reason
 
-_NO_FIX = (
-    " No change that makes it fit was found. placer explain PLAN --time-limit 300 searches longer."
-)
+_NO_FIX = " No change that makes it fit was found."
 
 
 _FORMAT_WORDS = {

@@ -35,7 +35,7 @@ def _run(costs: MeasuredCosts) -> list[tuple[str, RenderableType]]:
     keys = ("median_seconds", "least_seconds", "median_processor_seconds")
     median, least, processor = (format_seconds(costs.step[key]) for key in keys)
     size = costs.bindings.get("batch_size")
-    batch = f"batch {size:,}" if size else "batch 1 where inputs leave it open"
+    batch = f"batch {size:,}" if size else "batch as in the model"
     run = (
         f"{format_count(settings['steps'], 'step')}, {batch}, on "
         f"{costs.machine.get('processor') or 'this machine'}, "

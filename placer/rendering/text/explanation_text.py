@@ -109,7 +109,8 @@ def conflict_blocks(plan: Plan, fixes: Sequence[Fix], width: int) -> list[Render
         return plan_blocks(plan, width)  # advice that was not tried
     tried = replace(plan, conflict=replace(plan.conflict, fixes=tuple(fixes)))
     without = replace(plan, conflict=replace(plan.conflict, fixes=()))
-    blocks = [answer_line(plan_answer(tried)), *plan_blocks(without, width)[1:]]
+    longer = "" if fixes else " A longer search (--time-limit 300) may find one."
+    blocks = [answer_line(plan_answer(tried) + longer), *plan_blocks(without, width)[1:]]
     rows = [(_KINDS.get(fix.kind, fix.kind), fix_line(fix)) for fix in fixes]
     told = [Facts("Each of these changes makes it fit (tried)", list(rows))] if rows else []
     return [*blocks, *told]

@@ -57,7 +57,7 @@ def test_every_op_that_ran_has_a_time(measured, capsys):
 
 
 @pytest.mark.parametrize(
-    ("size", "words"), [(32, "3 steps, batch 32, on "), (None, "batch 1 where inputs leave it")]
+    ("size", "words"), [(32, "3 steps, batch 32, on "), (None, "batch as in the model")]
 )
 def test_the_batch_that_ran_is_named(measured, size, words):
     """Also where none was given."""
@@ -84,6 +84,12 @@ def test_costs_of_another_graph_or_size_are_refused(measured, tmp_path, capsys):
     assert "was measured on another graph" in capsys.readouterr().err
     assert main(["report", model, *options, "--batch-size", "8"]) == 2
     assert "was measured with batch_size 32" in capsys.readouterr().err
+
+
+def test_a_batch_that_nothing_sets_is_refused(measured, tmp_path, capsys):
+    """Times of one example are of no use: neither place nor calibrate takes them."""
+    assert main(["profile", measured[0], "-o", str(tmp_path / "costs.json")]) == 2
+    assert "the batch size of x is unknown: add --batch-size N" in capsys.readouterr().err
 
 
 def test_ops_without_a_measured_time_are_counted(measured, tmp_path, capsys):

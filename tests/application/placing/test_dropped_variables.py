@@ -126,6 +126,18 @@ def test_what_nothing_uses_is_in_no_place_that_loaders_read(twice):
     assert placer.report(model, batch_size=2).loading.variable_count == 5
 
 
+def test_what_goes_is_in_no_warning(twice, tmp_path, caplog):
+    """Of loaders that leave the plan: 2,880 bytes for each of two tables, 128 for two weights."""
+    plan = placer.place(twice[0], "2xGPU:1GiB", batch_size=2, pins={"w*": "GPU:1"}, time_limit=2)
+    (told,) = [row.message for row in plan.warnings if "plain tf.saved_model.load" in row.message]
+    placer.apply(twice[0], plan, tmp_path / "whole")
+    assert told in caplog.text
+    caplog.clear()
+    placer.apply(twice[0], plan, tmp_path / "dropped", drop_unused=True)
+    assert "tf.saved_model.load puts 2.94 KiB of variables on GPU:0" in caplog.text
+    assert told not in caplog.text
+
+
 def test_checkpoints_of_the_original_are_told_apart(twice):
     """They have values for which the model without them has no place."""
     model, dropped = twice

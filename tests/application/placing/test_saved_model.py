@@ -7,6 +7,8 @@ from placements import cut_placement, plan_for
 
 from cost_models.device_names import full_name
 from placer import apply, verify
+from placer.__main__ import main
+from placer.application.placing.placed_programs import clear
 from placer.errors import UsageError
 from placer.extraction.files.sources import read_source
 from placer.extraction.reading.loading import load_program
@@ -81,6 +83,17 @@ def test_the_file_carries_the_placement_and_stays_the_same_program(exported, pla
     assert {n.device for n in meta_graph.graph_def.node if "Call" in n.op} == {""}
     assert (placed / "variables" / "variables.index").exists()
     assert not (placed / "fingerprint.pb").exists()
+
+
+@pytest.mark.parametrize("name", ["x.keras", "x.h5", "X.PB"])
+def test_a_folder_does_not_get_the_name_of_a_file(exported, plan, tmp_path, name, capsys):
+    """Keras takes it for a damaged file; told before a search."""
+    out = tmp_path / name
+    for write in (lambda: apply(exported, plan, out), lambda: clear(exported, out)):
+        with pytest.raises(UsageError, match="is the name of a file, and a SavedModel folder"):
+            write()
+    assert main(["auto", str(exported), "--devices", "2xT4", "-o", str(out)]) == 2
+    assert f"leave out {out.suffix}\n" in " ".join(capsys.readouterr().err.split()) + "\n"
 
 
 def test_a_model_without_weights_is_written_with_a_warning(exported, plan, tmp_path, caplog):

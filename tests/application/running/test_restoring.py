@@ -208,6 +208,13 @@ def test_a_damaged_checkpoint_is_refused_before_anything_is_loaded(towers, tmp_p
         placer.load_placed(tmp_path / "model")
 
 
+def test_tags_that_the_model_lacks_are_refused(towers):
+    """With those that it has."""
+    with pytest.raises(placer.errors.UsageError, match=r"tags must be \['serve'\].*got \['x'\]"):
+        placer.load_placed(towers[2], tags=["x"])
+    assert placer.load_placed(towers[2], tags=["serve"]).signatures
+
+
 def test_the_gate_of_a_report_is_about_the_placement_that_it_shows(towers):
     """The plan for one GPU keeps 5 KiB, since what nothing uses is on the host, though the model as
     it is takes 7.5 KiB there: report and place pass the same gate."""

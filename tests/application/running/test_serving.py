@@ -40,6 +40,7 @@ import json, sys
 import numpy as np, tensorflow as tf
 import placer
 placer.cpu_devices(3)
+tf.config.set_soft_device_placement(sys.argv[2:] != ["strict"])
 x = np.linspace(0, 1, 4 * 64, dtype=np.float32).reshape(4, 64)
 model = placer.load_placed(sys.argv[1])
 function = model.signatures["serving_default"]
@@ -49,9 +50,9 @@ print(json.dumps({"y": y.tolist(), "devices": devices}))
 """
 
 
-def fresh_process(code, path):
+def fresh_process(code, *arguments):
     """What the code prints in a process of its own, as JSON."""
-    done = run_python(["-c", code, path])
+    done = run_python(["-c", code, *arguments])
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -119,6 +120,13 @@ def test_tensorflow_2_serves_it_with_variables_on_their_devices(
     result = placer.verify(placed, plan).raise_for_mismatch()
     assert not result.applied
     assert {row.code for row in result.transfers} <= {"", "returned"}
+
+
+def test_it_runs_as_planned_where_tensorflow_may_move_no_op(saved_model, plan, tmp_path):
+    """Soft placement off, in which TensorFlow ignores the devices of a file that it loads."""
+    placed = placer.apply(saved_model, plan, tmp_path / "placed")
+    assert not placer.verify(placed, plan, strict=True).mismatches
+    assert fresh_process(SERVE_V2, placed, "strict")["devices"] == on_stand_ins(plan)
 
 
 def test_a_plan_is_cleared_and_applied_again(saved_model, plan, tmp_path):
