@@ -207,11 +207,11 @@ def test_next_to_a_proof_nothing_cheaper_is_left_to_be_found():
     problem = replace(problem, spill="auto", slower_bytes=slower, tensors=())
     formulation = SimpleNamespace(problem=problem, workload=SimpleNamespace(cluster=drawn(1)[2]))
     for status, words in (
-        (Status.OPTIMAL, "no placement costs less with an accelerator"),
-        (Status.FEASIBLE, "no placement was found that costs less with an acc"),
+        (Status.OPTIMAL, "no placement"),
+        (Status.FEASIBLE, "no placement was found that"),
     ):
         ((_, message, _),) = _all_on_host(formulation, (problem.host,) * len(slower), status)
-        assert message.endswith(f"but {words}")
+        assert message.endswith(f", but {words} costs less with an accelerator")
 
 
 @pytest.mark.parametrize("objective", ["transfer", "throughput", "step-time"])

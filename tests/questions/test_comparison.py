@@ -175,7 +175,7 @@ def test_the_row_of_the_solver_names_another_one(network):
 
 def test_a_device_that_is_not_there_is_refused(network):
     """The message names the op and the devices that exist."""
-    with pytest.raises(UsageError, match=r"the device function gives '/GPU:7' for op x"):
+    with pytest.raises(UsageError, match=r"the device function returned '/GPU:7' for op x"):
         compare(network, **CAPS, functions={"wrong": lambda op: "/GPU:7"})
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from verifications_by_hand import failed_verification, small_verification
 
@@ -52,7 +54,18 @@ def test_on_hardware_and_without_a_plan_it_says_so():
     assert "Run on the devices asked for" in text
     assert "Rehearsal" not in text
     assert "no plan to compare with" in text
-    assert text.startswith("Ran as the model asks for: 3 of 4 ops")
+    assert text.startswith("Ran as the model says: 3 of 4 ops")
+
+
+def test_counts_of_codes_have_their_object():
+    """Which op is in the row of each."""
+    op = OpRow(op="a", requested="GPU:0", actual="CPU:0", code="colocated_with:b")
+    sent = replace(small_verification().transfers[0], code="off_device")
+    found = replace(small_verification(), ops=(op,), transfers=(sent,))
+    text = render_verification(found, "placed", width=120)
+    assert "0 of 1 ran where they were asked to; 1 colocated with another op" in text
+    assert "1 of ops that ran elsewhere" in text
+    assert "colocated with b" in text
 
 
 def test_where_no_devices_are_asked_for_no_line_says_otherwise():
