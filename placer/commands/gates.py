@@ -236,9 +236,9 @@ def check_findings(
     """Returns a sentence for each finding of ``--fail-on``; ``codes`` counts warnings by code."""
     found = []
     for row in plan.devices if plan and "offload" in gates else ():
-        if row.spilled_bytes:
-            size = format_bytes(row.spilled_bytes)
-            found.append(f"{size} of ops with a GPU kernel are offloaded to {row.name}")
+        if row.offloaded:
+            what = f"{row.offloaded} of ops" if row.spilled_bytes else row.offloaded
+            found.append(f"{what} with a GPU kernel are offloaded to {row.name}")
     if "offload" in gates and not found and codes.get("all_on_host"):
         found.append("everything is offloaded to the host")
     if "unmodelled" in gates and unmodelled:

@@ -109,7 +109,7 @@ def _fit_instead(plan: Plan, workload: Workload) -> PlanWarning | None:
     """A warning for a plan that spills ops of a step that trains, where no accelerator in use has
     room for what the host holds: what may keep them."""
     wanted = workload.wanted
-    spilled = max((row.required_bytes or 0 for row in plan.devices if row.spilled_bytes), default=0)
+    spilled = max((row.required_bytes or 0 for row in plan.devices if row.offloaded), default=0)
     used = [row for row in plan.devices if row.need_bytes and row.type != "CPU"]
     lacks_room = all((row.required_bytes or 0) + spilled > row.usable_bytes for row in used)
     if not (plan.fits and spilled and used and lacks_room):

@@ -11,6 +11,7 @@ from placer.pipeline.solved_plan import assemble_plan, fitted_plan
 from placer.pipeline.stored_bytes import idle_bytes
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
+from placer.prediction.scoring import cost
 from placer.solving.process import clock
 from placer.solving.solution import Solution, Status
 
@@ -51,9 +52,12 @@ def place_first_choices(workload: Workload) -> Plan:
     predicted = predict_placement(workload, formulation.constraints.first_choice)
     devices = {device.name: number for number, device in enumerate(workload.cluster.devices)}
     is_over = predicted.metrics.over_caps(workload.cluster.caps)
+    problem = formulation.problem
+    device_of = tuple(devices[predicted.placement[op]] for op in problem.op_names)
     solution = Solution(
         status=Status.UNKNOWN if is_over else Status.FEASIBLE,
-        device_of=tuple(devices[predicted.placement[op]] for op in formulation.problem.op_names),
+        device_of=device_of,
+        value=cost(problem, device_of) if problem.objective == "transfer" else None,
     )
     return assemble_plan(formulation, solution, predicted)
 

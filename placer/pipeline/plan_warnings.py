@@ -227,6 +227,7 @@ def _all_on_host(
         for allowed in problem.allowed
     ]
     away = cost(problem, first) - slower_bytes(problem, first)
+    away -= cost(problem, device_of) - slower  # what is fed to a CPU of another task is copied too
     message = (
         f"everything is on {names}: {problem.device_names[min(usable)]} would compute "
         f"{format_seconds(slower / speed)} faster (kernel launches aside), "

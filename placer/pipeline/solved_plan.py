@@ -123,7 +123,9 @@ def _devices(
         if predicted is None:
             yield known
             continue
-        metrics = predicted.metrics
+        metrics, costs = predicted.metrics, formulation.workload.costs
+        spilled = _spilled(formulation, predicted.placement, device)
+        ops = formulation.graph.ops
         yield replace(
             known,
             resident_bytes=metrics.timelines[device.name].resident_bytes,
@@ -131,7 +133,10 @@ def _devices(
             red_zones=has_red_zones(formulation.workload.extraction, formulation.workload.wanted)
             if device.type == "GPU"
             else None,
-            spilled_bytes=_spilled_bytes(formulation, predicted.placement, device),
+            spilled_bytes=sum(  # without constants that are in host memory there too
+                costs[op].persistent_bytes for op in spilled if not is_host_constant(ops[op].info)
+            ),
+            spilled_ops=len(spilled),
             busy_seconds=metrics.schedule.busy_seconds[device.name],
         )
 
@@ -167,21 +172,18 @@ def parts_of(need: MemoryNeed) -> dict[str, int] | None:
     }
 
 
-def _spilled_bytes(
+def _spilled(
     formulation: Formulation, placement: Mapping[str, str], device: DeviceProperties
-) -> int:
-    """Resident bytes of ops on a CPU that nothing but room and cost keeps off an accelerator,
-    without constants that are in host memory there too."""
-    costs, constraints = formulation.workload.costs, formulation.constraints
-    if device.type != "CPU":
-        return 0
+) -> list[str]:
+    """The ops on a CPU that nothing but room and cost keeps off an accelerator."""
+    constraints = formulation.constraints
     groups = zip(constraints.groups, constraints.group_devices, constraints.spillable, strict=True)
-    return sum(
-        costs[op].persistent_bytes
+    return [
+        op
         for group, allowed, is_free in groups
         for op in (group.ops if is_free and device.name not in allowed else ())
-        if placement[op] == device.name and not is_host_constant(formulation.graph.ops[op].info)
-    )
+        if device.type == "CPU" and placement[op] == device.name
+    ]
 
 
 def is_host_constant(info: OpInfo) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from cost_models.byte_sizes import format_bytes, format_count
 from placer.problem.device_peaks import required_bytes
 from placer.problem.rows import Row
 from placer.problem.status import Stage
@@ -58,12 +59,21 @@ class PlannedDevice(Row):
     need_peak_op: str | None = None
     red_zones: bool | None = None
     spilled_bytes: int | None = None
+    spilled_ops: int | None = None
     busy_seconds: float | None = None
 
     @property
     def required_bytes(self) -> int | None:
         """The memory that it requires; ``None`` where nothing is placed."""
         return self.required_under(self.usable_bytes)
+
+    @property
+    def offloaded(self) -> str:
+        """The bytes of the ops that are offloaded here, or their number if they keep nothing;
+        ``""`` if there are none."""
+        if self.spilled_bytes:
+            return format_bytes(self.spilled_bytes)
+        return format_count(self.spilled_ops, "op") if self.spilled_ops else ""
 
     def required_under(self, limit_bytes: int) -> int | None:
         """The memory that it requires, held against another limit."""

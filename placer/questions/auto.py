@@ -27,7 +27,7 @@ from placer.processes import collection_paused
 from placer.questions.auto_advice import Advice
 from placer.questions.auto_programs import AutoProgram, Built, open_program
 from placer.questions.auto_result import DOUBT_SECONDS, AutoResult, AutoRow, seconds_of
-from placer.questions.auto_ways import ONE_PLACEMENT, PARTS, Way, Ways
+from placer.questions.auto_ways import NOTHING_OFFLOADED, ONE_PLACEMENT, PARTS, Way, Ways
 from placer.solving.process.child_search import one_search_process
 from placer.solving.process.compiling import (
     NEEDS,
@@ -220,8 +220,8 @@ class Choice:
         if not several:
             return f"everything on {', '.join(sorted(used))}"
         moved = "several devices" if len(several) > 1 else ", ".join(sorted(several))
-        rows = [row for row in built.plan.devices if row.spilled_bytes]
-        away = (f", {format_bytes(row.spilled_bytes)} offloaded to {row.name}" for row in rows)
+        rows = [row for row in built.plan.devices if row.offloaded]
+        away = (f", {row.offloaded} offloaded to {row.name}" for row in rows)
         return f"ops on {moved}{''.join(away)}"
 
     def is_as_good_as(self, seconds: float, other: float) -> bool:
@@ -277,7 +277,8 @@ class Choice:
         if least >= best or shown == format_seconds(best):
             return f"not tried: cannot be faster than {row.name} ({told})"
         saved = format_seconds(best - least)
-        return f"not tried: would save at most {saved}, below the accuracy of predictions"
+        kept = NOTHING_OFFLOADED[1:] if limit.endswith(NOTHING_OFFLOADED) else ""
+        return f"not tried: would save at most {saved}{kept}, below the accuracy of predictions"
 
     def _inexact(self) -> str:
         """Why parts of a batch do not give what the whole gives."""

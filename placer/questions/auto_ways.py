@@ -19,6 +19,7 @@ from functools import partial
 
 from placer.errors import NoSolutionError, PlacerError
 from placer.graph.passes.roles import find_roles
+from placer.plan.request import NEVER
 from placer.questions.auto_bounds import (
     kind_of,
     least_sum,
@@ -58,6 +59,8 @@ _SHARED = "at least {} with every accelerator fully busy"
 _WITH_HOST = "at least {} with the host and every accelerator fully busy"
 PARTS = "at least {}, as its parts launch more ops"
 _CHAIN = "critical path {} on accelerators"
+NOTHING_OFFLOADED = ", with nothing offloaded"
+"""So one placement is built where all fits one accelerator; the host may take less for its step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,11 +162,13 @@ class Ways:
             shared, chain = least_sum([*self.shares, loads]) / (self.rate + 1 / host), 0.0
         elif len(self.cluster.workers) == 1:
             shared = self.on_fastest.step_seconds
+        is_kept = self.on_fastest.fits and self.program.wanted.offload != NEVER
+        why = _CHAIN if chain > shared else busy
         return Way(
             name=ONE_PLACEMENT,
             changes="ops on several devices",
             least_seconds=max(chain, shared),
-            why_no_faster=_CHAIN if chain > shared else busy,
+            why_no_faster=why + NOTHING_OFFLOADED if is_kept else why,
             build=self._placed,
         )
 
@@ -171,7 +176,7 @@ class Ways:
         """The shortest step; where not all fits one accelerator the least transfer, unless the
         other is clearly shorter: a short search may not come by it."""
         # what fits one accelerator needs no host, and its limit does not count one
-        offload = "never" if self.on_fastest.fits else self.program.wanted.offload
+        offload = NEVER if self.on_fastest.fits else self.program.wanted.offload
         found = self.program.place(self.cluster, objective="step-time", offload=offload)
         if found.fits and self.on_fastest.fits:
             return found

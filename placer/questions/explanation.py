@@ -31,7 +31,7 @@ SWAPPED = "swapped"
 
 _ON_CPU = "there it saves transfers, and costs least of all placements that were found"
 _SWAPPED_TO = "--fit swaps the tensor to the host"
-
+_NO_BETTER = "as the search counts, that is no better (proven)"
 _GPU_KERNEL = (
     "it has a GPU kernel: it runs on a CPU only if it is pinned there, or with --offload auto if "
     "it has a CPU kernel"
@@ -296,15 +296,15 @@ def _grows(move: Move, plan: Plan) -> int:
 
 
 def _instead(moves: Sequence[Move], plan: Plan) -> str:
-    """Returns what its group would cost on each other device that is open to it, the figure of the
-    objective first."""
+    """Returns what its group would cost on each device open to it, the objective's figure first."""
     told, objective = [], plan.solver.objective
+    known = _NO_BETTER if plan.solver.status == "OPTIMAL" else "the search did not find that"
     for move in moves:
         if move.refused:
             continue
         if over := _grows(move, plan):
-            excess = format_bytes(over)
-            told.append(f"{move.device} would exceed its limit by {excess}{_price(move)}")
+            saved = f" (with room, a step would {_saved(move)})" if _saved(move) else ""
+            told.append(f"{move.device} would exceed its limit by {format_bytes(over)}{saved}")
         elif objective == "throughput" and (longer := move.busiest_seconds or 0.0) > 0:
             told.append(
                 f"with it on {move.device} the busiest device would be busy for "
@@ -314,19 +314,19 @@ def _instead(moves: Sequence[Move], plan: Plan) -> str:
             told.append(f"on {move.device} a step would send {format_bytes(more)} more")
         elif (longer := move.step_seconds or 0.0) > 0:
             told.append(f"on {move.device} a step would take {format_seconds(longer)} longer")
+        elif saved := _saved(move):
+            told.append(f"moved to {move.device} it alone, a step would {saved}; {known}")
         else:
-            told.append(
-                f"moved to {move.device} it alone would cost no more; no better placement was found"
-            )
+            told.append(f"moved to {move.device} it alone would cost no more")
     return "; ".join(told)
 
 
-def _price(move: Move) -> str:
-    """Returns what a group costs where it is, beside a device that has no room for it."""
+def _saved(move: Move) -> str:
+    """Returns what a step saves with the group there; ``""`` if nothing."""
     sent, longer = -(move.sent_bytes or 0), -(move.step_seconds or 0.0)
     saved = [f"send {format_bytes(sent)} less"] if sent > 0 else []
     saved += [f"take {format_seconds(longer)} less"] if longer > 0 else []
-    return f" (with room, a step would {' and '.join(saved)})" if saved else ""
+    return " and ".join(saved)
 
 
 def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> tuple[str, str]:

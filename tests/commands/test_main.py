@@ -397,6 +397,14 @@ def test_fail_on_is_a_gate_on_what_was_found(pipeline, capsys, gate, message):
     assert main(["place", "model", "--devices", "2xT4", "--fail-on", gate]) == 0
 
 
+def test_ops_that_keep_nothing_trip_the_gate_on_offloading(pipeline, capsys):
+    """A kernel on the host is offloaded though no variable is."""
+    rows = (device_row("GPU:0"), device_row("CPU:0", spilled_ops=3))
+    pipeline.result = small_plan(devices=rows)
+    assert main(["place", "model", "--devices", "1xGPU:1GiB", "--fail-on", "offload"]) == 7
+    assert "3 ops with a GPU kernel are offloaded to CPU:0" in capsys.readouterr().err
+
+
 def test_report_writes_to_a_file_without_colours(pipeline, tmp_path, capsys):
     """With -o the report goes to the file alone."""
     pipeline.result = small_report(plan=small_plan())

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from graphs_by_hand import draw, draw_costs
-from small_problems import best_by_enumeration, placements_of
+from small_problems import best_by_enumeration, placements_of, problem_of
 
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
@@ -212,6 +212,25 @@ def test_next_to_a_proof_nothing_cheaper_is_left_to_be_found():
     ):
         ((_, message, _),) = _all_on_host(formulation, (problem.host,) * len(slower), status)
         assert message.endswith(f", but {words} costs less with an accelerator")
+
+
+def test_inputs_that_are_copied_anyway_keep_no_op_on_a_host():
+    """What is fed to the CPU of another task is copied there as it would be to its accelerator."""
+    cluster = parse_cluster("GPU:0,CPU:1,CPU:0", {"GPU:0": "9MiB"})
+    problem = problem_of(
+        resident=[0] * 4,
+        tensors=[(0, [1], 1 << 30), (1, [2, 3], 8)],
+        capacity=[1 << 34] * 3,
+        allowed=[[2], *[[0, 1]] * 3],
+        host=2,
+    )
+    slower = ((0, 1 << 20, 1 << 20),) * 4
+    problem = replace(problem, spill="auto", slower_bytes=slower)
+    formulation = SimpleNamespace(problem=problem, workload=SimpleNamespace(cluster=cluster))
+    ((_, message, _),) = _all_on_host(formulation, (2, 1, 1, 1), Status.FEASIBLE)
+    assert message.endswith("but no cheaper placement that fits was found")
+    ((_, message, _),) = _all_on_host(formulation, (2, 2, 2, 2), Status.FEASIBLE)
+    assert "but copying its inputs would take" in message
 
 
 @pytest.mark.parametrize("objective", ["transfer", "throughput", "step-time"])

@@ -262,6 +262,8 @@ def test_what_a_pin_holds_on_the_host_is_not_offloaded(network):
         found = explain_plan(plan, network).resident_bytes["CPU:0"]
         assert found.get("spilled", 0) == row.spilled_bytes
         assert bool(row.spilled_bytes) == is_offloaded
+        ops = explain_plan(plan, network).ops["CPU:0"]
+        assert ops.get("spilled", 0) == row.spilled_ops
         assert is_offloaded or found["pinned"] + found.get("colocated", 0) > 0
 
 
@@ -273,6 +275,22 @@ def test_a_limit_that_is_exceeded_anyway_is_no_reason():
         move = Move(device="GPU:1", over_bytes={"GPU:1": over + more}, sent_bytes=7)
         reason = _instead([move], full)
         assert ("limit" in reason, "send 7 B more" in reason) == (more > 0, more == 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "told"),
+    [
+        ("FEASIBLE", 0.0, "moved to GPU:1 it alone would cost no more"),
+        ("FEASIBLE", -0.25, "a step would take 250 ms less; the search did not find that"),
+        ("OPTIMAL", -0.25, "take 250 ms less; as the search counts, that is no better (proven)"),
+    ],
+)
+def test_a_move_that_saves_is_not_said_to_be_none(status, seconds, told):
+    """A step that is shorter with the op elsewhere is better, unless the search proves it none."""
+    plan = small_plan()
+    plan = replace(plan, solver=replace(plan.solver, status=status))
+    found = _instead([Move(device="GPU:1", sent_bytes=0, step_seconds=seconds)], plan)
+    assert found.endswith(told)
 
 
 def test_a_client_is_for_what_is_fed_whatever_the_kernel(tmp_path):

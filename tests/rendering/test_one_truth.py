@@ -203,6 +203,7 @@ def test_questions_about_a_plan_have_its_figures(plans, requests, kind):
     assert first == in_front_words(plan_answer(plan))
     for device in plan.devices:
         ops = list(plan.placement.values()).count(device.name)
+        assert found.ops[device.name].get("spilled", 0) == device.spilled_ops
         assert sum(found.ops[device.name].values()) == ops
         assert sum(found.resident_bytes[device.name].values()) == device.resident_bytes
         assert device.needs is None or max(device.needs.values()) == device.required_bytes
@@ -348,6 +349,7 @@ def test_what_is_loaded_and_not_used_counts_alike(tmp_path):
     chosen = placer.auto(path, "1xGPU:8MiB", **options)
     assert chosen.changes_nothing
     assert [row.code for row in chosen.plan.warnings] == ["assumed_host"]
+    assert chosen.plan.solver.value >= chosen.plan.metrics.sent_bytes  # no search, and a cost
     row = chosen.rows[0]
     assert (row.name, row.need_bytes["GPU:0"]) == ("as-it-is", required)
     workload = prepare(path, "1xGPU:8MiB", Options(**options))

@@ -183,8 +183,8 @@ def _fits(plan: Plan, devices: str) -> str:
     if accelerators and not used & accelerators:
         return f"Fits with everything on {', '.join(sorted(used))}, no accelerator is used"
     for row in plan.devices:
-        if row.spilled_bytes:
-            offloaded.append(f"{format_bytes(row.spilled_bytes)} offloaded to {row.name}")
+        if row.offloaded:
+            offloaded.append(f"{row.offloaded} offloaded to {row.name}")
     return f"Fits on {devices}" + (f" with {' and '.join(offloaded)}" if offloaded else "")
 
 

@@ -49,7 +49,8 @@ def _restored(facts: LoadingFacts, signature: str, kind: str) -> str:
     if not facts.copy_count:
         return found
     file = "SavedModel that Keras exports" if kind == "keras" else "file"
-    return f"{found}, including {format_bytes(facts.copied_bytes)} of duplicates in the {file}"
+    size = format_bytes(facts.copied_bytes)
+    return f"{found}, including {size} of duplicates in the {file}, which are not used"
 
 
 def need_lines(plan: Plan, width: int) -> list[Text]:

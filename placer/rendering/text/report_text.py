@@ -201,6 +201,8 @@ def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
     if not memory.need_parts or memory.usable_bytes < LEAST_LIMIT_BYTES:
         return [("required", Text(required, style="bold"))]
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
+    if memory.need_parts["tensors"] > memory.high_bytes:  # more than any moment of a step has
+        parts[0] += " while loading"
     made_of = ", ".join(parts) or "nothing"
     if (more := memory.required_bytes - memory.need_bytes) > 0:
         made_of += f"; {format_bytes(more)} more in the worst order of the ops"

@@ -62,7 +62,9 @@ def _placed(problem: PlacementProblem, ordered: Sequence[tuple[int, int]], kept:
         taken[device] += size
     for op, _ in ordered[kept:]:
         if not room.fits(op, problem.host):
-            raise _HostIsFullError(f"{problem.op_names[op]} does not fit on the host")
+            may = problem.host in room.units.allowed[room.units.unit_of[op]]
+            why = "does not fit" if may else "may not be"
+            raise _HostIsFullError(f"{problem.op_names[op]} {why} on the host")
         room.put(op, problem.host)
     for op in range(len(problem.op_names)):
         choices = room.choices(op)

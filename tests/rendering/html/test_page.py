@@ -310,6 +310,9 @@ def test_what_auto_tried_has_its_place():
     assert "cannot beat the replicas" in page
     assert ">Strategies</h2>" in page
     assert ">Strategies</h2>" not in render_page(small_plan())
+    same = replace(found, chosen="as-it-is", rows=(replace(rows[0], name="as-it-is"),))
+    # there is nothing to apply
+    assert ["Next: <code>" in render_page(row) for row in (found, same)] == [True, False]
     for changes, said in (
         ({}, "Steps within 10% of the fastest, or longer by less than 100 µs, count as equally"),
         ({"keras_seconds": 2e-3}, "100 µs, or shorter than the 2.00 ms that Keras adds, count as"),

@@ -23,7 +23,7 @@ from placer.problem.conflict import CapInConflict, Conflict
 from placer.rendering.html.page import render_page
 from placer.rendering.quantities import share_of_cap
 from placer.rendering.results import render_result
-from placer.rendering.text.answers import report_answer
+from placer.rendering.text.answers import plan_answer, report_answer
 from placer.rendering.text.explanation_text import conflict_blocks
 from placer.rendering.text.formats import render
 from placer.rendering.text.layout import ROWS, Rows, to_text
@@ -141,6 +141,12 @@ def test_spilled_bytes_get_a_column_where_there_are_any():
     host = next(line for line in lines if line.startswith("CPU:0"))
     assert host[: header.index("Offloaded") + len("Offloaded")].endswith("7.00 MiB")
     assert "Offloaded" not in render_plan(small_plan())
+
+
+def test_ops_that_keep_nothing_are_offloaded_too():
+    """Where there are no bytes to tell, their number stands in the answer."""
+    plan = small_plan(devices=(device_row("GPU:0"), device_row("CPU:0", spilled_ops=3)))
+    assert plan_answer(plan).startswith("Fits on 1x GPU with 3 ops offloaded to CPU:0: ")
 
 
 def test_a_cost_is_told_in_parts():

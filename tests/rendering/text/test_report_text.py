@@ -206,6 +206,10 @@ def test_what_the_allocator_needs_is_shown_with_its_parts():
         "required 9.00 MiB made of tensors 5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB; "
         "2.00 MiB more in the worst order of the ops" in shown
     )
+    loading = replace(memory, high_bytes=4 * mib)  # no moment of a step has that many
+    assert "made of tensors 5.00 MiB while loading, padding" in " ".join(
+        render_report(replace(report, memory=loading)).split()
+    )
 
 
 def test_resident_bytes_that_are_elsewhere_are_told_apart():

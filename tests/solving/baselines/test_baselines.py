@@ -189,6 +189,8 @@ def test_a_program_without_tables_has_no_recipe_for_them() -> None:
         BASELINES["smallest-tables"](chain(8, 7))
     with pytest.raises(DoesNotFitError, match="does not fit on the host"):
         BASELINES["smallest-tables"](replace(recommender(gpu=5), capacity_bytes=(5, 5, 60)))
+    with pytest.raises(DoesNotFitError, match="may not be on the host"):
+        BASELINES["smallest-tables"](replace(recommender(gpu=5), spill="never"))
 
 
 def test_layers_on_the_host_alone():
