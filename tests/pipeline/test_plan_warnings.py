@@ -228,7 +228,7 @@ def test_inputs_that_are_copied_anyway_keep_no_op_on_a_host():
     problem = replace(problem, spill="auto", slower_bytes=slower)
     formulation = SimpleNamespace(problem=problem, workload=SimpleNamespace(cluster=cluster))
     ((_, message, _),) = _all_on_host(formulation, (2, 1, 1, 1), Status.FEASIBLE)
-    assert message.endswith("but no cheaper placement that fits was found")
+    assert message.endswith("but no placement was found that costs less with an accelerator")
     ((_, message, _),) = _all_on_host(formulation, (2, 2, 2, 2), Status.FEASIBLE)
     assert "but copying its inputs would take" in message
 
