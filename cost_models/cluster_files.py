@@ -170,7 +170,7 @@ def _toml_device(row: Table, place: str) -> DeviceDraft:
         raise ValueError(f"{where}: {error}") from error
     if known.type != named_type or row.get("type", named_type).upper() != named_type:
         raise ValueError(
-            f"{where}: its name is that of a {named_type}; give it such a type or model"
+            f"{where}: its name says {named_type}; give it that type, or a model of it"
         )
     given: list[tuple[str, Any]] = [
         (key, _rate(row[key], where) if key == "memory_bandwidth" else row[key])

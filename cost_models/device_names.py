@@ -118,7 +118,7 @@ def _one_device(name: str | int | DeviceName) -> DeviceName:
     """
     parsed = name if isinstance(name, DeviceName) else parse(name)
     if parsed.type is None or (isinstance(name, str) and name.strip().endswith("*")):
-        raise ValueError(f"{str(name)!r} names no single device; write GPU:0 or CPU:0")
+        raise ValueError(f"{str(name)!r} does not name one device; write GPU:0 or CPU:0")
     return DeviceName(
         job=parsed.job or "localhost",
         replica=parsed.replica or 0,

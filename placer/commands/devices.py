@@ -130,15 +130,17 @@ def run_simulate(arguments: argparse.Namespace) -> None:
 
 def _late(found: SimulatedRun, limit_seconds: float) -> str:
     """Returns the activity at the time limit, in words."""
+    from cost_models.byte_sizes import format_count
+
     ended = f"the time limit of {limit_seconds:g} s ended the command"
     known = [process for process in found.processes if process.last_read_op]
     if not known:
         return ended
     last = known[-1]
     return (
-        f"{ended}; the value that the host read last, "
-        f"{last.reads:,} reads in all, is that of {last.last_read_op}: no kernel computes it here, "
-        f"and a loop that waits for it does not end"
+        f"{ended}. The host read {format_count(last.reads, 'value')}, the last that of "
+        f"{last.last_read_op}: simulated GPUs compute no values, and a loop that waits for one "
+        "does not end"
     )
 
 

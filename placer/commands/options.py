@@ -71,14 +71,14 @@ _TABLE = """
 --keep-colocation     Follow the colocation hints (_class) of the graph, which TensorFlow does not
                       need
 --split-tables NAME=4,...  Split variables by rows into so many parts, which may be on different
-                      devices; auto: those that no accelerator can hold [default: never]
+                      devices; auto: split those that no accelerator can hold [default: never]
 --seed N              Seed of the search [default: 0]
 --order {free,fit,memory}  Add control dependencies to reduce peak memory: never (free), only if
                       needed to fit (fit), or as far as possible (memory) [default: free]
 --fit MEANS           Make a training step fit before ops are offloaded: auto, or some of release
                       (free gradients early), order (add control dependencies), recompute
-                      (compute activations again in the backward pass) and swap (keep activations
-                      on the host meanwhile), as in release,swap
+                      (compute activations again in the backward pass) and swap (keep them on the
+                      host until then), as in release,swap
 --max-slowdown 30%    Reject what --fit does if a step becomes longer by more than this [default: no
                       limit]
 --strategy NAME       Run the batch in micro-batches[:N] (in turn), replicas[:N] (side by side, one

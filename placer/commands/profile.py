@@ -25,7 +25,7 @@ def _add_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "profile",
         description="Run the ops of MODEL on this machine's CPU, with random inputs and weights, "
         "and write how long each op took (the median of the steps).  report and place take the "
-        "file with --costs; calibrate makes a device description of it.  With --trace nothing "
+        "file with --costs; calibrate makes a device description from it.  With --trace nothing "
         "runs: the times come from a trace of TensorFlow's profiler, and its memory is shown "
         "beside the predicted peak.",
     )

@@ -14,9 +14,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "verify",
-        description="Run MODEL once and compare the device that ran each op with the one that "
-        "the plan gives it, the transfers with the predicted ones, and the outputs with those of "
-        "the program without a placement.  Where this machine lacks the plan's devices, the "
+        description="Run MODEL once, with and without its placement.  Compare the device that ran "
+        "each op with the planned one, the transfers with the predicted ones, and the outputs with "
+        "each other.  Where this machine lacks the plan's devices, the "
         "program runs on CPU devices.  With --memory the placed program is also loaded and run "
         "for ten steps on simulated GPUs with the plan's memory limits.",
     )

@@ -131,8 +131,8 @@ def _warnings(
     others = sorted({device.type for device in cluster.devices} - set(by_type))
     if others and "" not in by_type:
         message = (
-            f"the times were measured on a {' and a '.join(by_type)}; for every {others[0]} the "
-            f"cost model's are taken"
+            f"the times were measured on a {' and a '.join(by_type)}; for every {others[0]} those "
+            "of the cost model are used"
         )
         yield "measured_elsewhere", message, ()
     rest = tuple(
@@ -142,7 +142,7 @@ def _warnings(
     )
     if rest:
         message = (
-            f"{len(rest):,} of {len(costs):,} ops have no measured time: the cost model's is taken"
+            f"{len(rest):,} of {len(costs):,} ops have no measured time: the cost model's is used"
         )
         yield "unmeasured", message, rest
 

@@ -180,6 +180,6 @@ def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator
     for name, floor in floors.items():
         least = format_bytes(floor.bytes)
         message += f"; with any rewriting, {name} requires at least {least} while {floor.op} runs"
-    if fitted.step.is_cut:
+    if fitted.step.is_cut and not floors:
         message += "; the time limit ended the search, a longer one (--time-limit) may find more"
     yield "fit_not_enough", message, tuple(floor.op for floor in floors.values())

@@ -100,8 +100,8 @@ def hint_warnings(graph: OpGraph, placement: Mapping[str, str]) -> Iterator[Warn
     devices = {placement[name] for name in tied}
     count = f"{len(apart):,} of {len(graph.colocation_hints):,}"
     message = (
-        f"{count} colocation hints (_class) are not followed: the plan has their {len(tied):,} ops "
-        f"apart, on {len(devices)} devices. Use --keep-colocation to follow them (not tried)"
+        f"{count} colocation hints (_class) are not followed: their {len(tied):,} ops are on "
+        f"{len(devices)} devices. Use --keep-colocation to follow them (not tried)"
     )
     yield "colocation_hints", message, tuple(tied)
 
@@ -184,7 +184,7 @@ def _assumed_sizes(formulation: Formulation) -> Iterator[Warning_]:
     if names:
         size = format_bytes(formulation.assumed[names[0]])
         count = "1 tensor" if len(names) == 1 else f"{len(names):,} tensors"
-        message = f"{count} of unknown size that may be sent: assumed to be at most {size}"
+        message = f"{count} of unknown size that may be sent: assumed to be at most {size} each"
         options = shape_options(formulation.workload.extraction)
         options = options or _shape_option(formulation.graph, names)
         yield (

@@ -41,8 +41,8 @@ def with_untried(
         )
     if all(found.parts and found.parts.serves_split for found in needs):
         settings.append(
-            "have every chunk split: gpu_options.experimental.internal_fragmentation_fraction = "
-            "1e-5 in the ConfigProto of the session"
+            "set gpu_options.experimental.internal_fragmentation_fraction = 1e-5 in the session's "
+            "ConfigProto, so that every chunk is split"
         )
     wanted, taken = workload.wanted, metrics.taken_bytes(cluster.caps)
     cards = {name: cluster.device(name).card for name in over}

@@ -66,7 +66,7 @@ class Workload:
         return replace(self, wanted=wanted, cluster=read_cluster(devices, wanted))
 
 
-_MOST_ROOTS = 8
+_MOST_ROOTS = 3
 """Ops with unbound outputs that an error names."""
 
 
@@ -130,7 +130,7 @@ def require_known_shapes(extraction: Extraction) -> None:
         lost = f", first those of {', '.join(roots[:_MOST_ROOTS])}{more}. "
         if opened := shape_options(extraction):
             both = f"{'' if is_bound else '--batch-size N and '}{opened}"
-            lost += f"Add {both}: the batch size alone sets no more than the first dimension"
+            lost = f". Add {both}: the batch size alone sets only the first dimension"
         else:
             batch = "" if is_bound or not inputs else "the batch with --batch-size N, or "
             fed = {item.op for item in extraction.inputs}

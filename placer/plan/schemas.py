@@ -35,8 +35,8 @@ def read_kept(path: str | os.PathLike[str], what: str) -> str:
         raise UsageError(told) from error
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"cannot read the {what} {os.fspath(path)}: it is not text, so it is no {what} "
-            "(a model?)"
+            f"cannot read the {what} {os.fspath(path)}: it is not text, so it is not a {what} "
+            "(is it a model?)"
         ) from error
 
 

@@ -210,7 +210,7 @@ class Choice:
         is_barred = not row.is_exact and self.exact and best < math.inf
         if is_barred and any(other.step_seconds for other in self.rows if not other.is_exact):
             # one of them shows what leave to change statistics would bring
-            return replace(row, note=f"{self._inexact()}; exact=False (--inexact) tries it")
+            return replace(row, note=f"{self._inexact()}; --inexact tries it")
         return row
 
     def _moved(self, built: Built) -> str:

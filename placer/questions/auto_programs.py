@@ -168,7 +168,7 @@ class AutoProgram:
         if plan is None:
             found = " (the search ran out of time)" if fitted and fitted.step.is_cut else ""
             raise NoSolutionError(
-                f"does not fit whatever is released, computed again or swapped{found}"
+                f"does not fit, whatever is released, computed again or swapped{found}"
             )
         return self._built(plan, workload)
 

@@ -266,7 +266,7 @@ def _moves(
             is_client = opened and device.type == "CPU" and device.name not in opened
             if is_client and code in ("", "host_only_kernel"):
                 refused = (
-                    "the client is for what is fed, fetched or pinned there (any_ops opens it)"
+                    "only fed, fetched and pinned ops may be on the client (unless any_ops is set)"
                 )
             yield Move(device=device.name, refused=refused or _GPU_KERNEL)
             continue
@@ -315,9 +315,9 @@ def _instead(moves: Sequence[Move], plan: Plan) -> str:
         elif (longer := move.step_seconds or 0.0) > 0:
             told.append(f"on {move.device} a step would take {format_seconds(longer)} longer")
         elif saved := _saved(move):
-            told.append(f"moved to {move.device} it alone, a step would {saved}; {known}")
+            told.append(f"with it alone moved to {move.device}, a step would {saved}; {known}")
         else:
-            told.append(f"moved to {move.device} it alone would cost no more")
+            told.append(f"moving it alone to {move.device} would cost no more")
     return "; ".join(told)
 
 

@@ -96,8 +96,8 @@ def _preloadable(libraries: Libraries) -> list[str]:
     link = Path(temporary_cache("gpus").name) / "lib"
     if not _is_whole(link):
         raise UsageError(
-            f"neither {str(libraries.folder)!r} nor {str(link.parent)!r} can stand in LD_PRELOAD, "
-            "which spaces and colons divide: set XDG_CACHE_HOME to a folder without them"
+            f"LD_PRELOAD takes no path with spaces or colons, such as {str(libraries.folder)!r} "
+            f"and {str(link.parent)!r}: set XDG_CACHE_HOME to a folder without them"
         )
     if not link.is_symlink():
         link.symlink_to(libraries.folder)
@@ -128,9 +128,8 @@ def growth_note(cards: Sequence[SimulatedGpu], environment: Mapping[str, str]) -
     if GROWTH in environment or kept_bytes <= host_memory_bytes() // 4:
         return ""
     return (
-        f"{GROWTH}=true is set: to keep account of whole cards TensorFlow would take "
-        f"{kept_bytes / 2**30:.1f} GiB of this machine's memory; with memory that grows, peaks are "
-        f"somewhat higher"
+        f"{GROWTH}=true is set, since TensorFlow's tables for whole cards would take "
+        f"{kept_bytes / 2**30:.1f} GiB of this machine's memory; peaks are somewhat higher with it"
     )
 
 

@@ -145,7 +145,7 @@ def _given_parts(batch: tuple[Any, ...], count: int) -> list[tuple[Any, ...]]:
         if found != count:
             raise UsageError(
                 f"without split, argument {number} must be a sequence with one entry for each of "
-                f"{count} replicas; it is {'no sequence' if found is None else f'of {found}'}"
+                f"{count} replicas; it {'is not one' if found is None else f'has {found}'}"
             )
     return list(zip(*batch, strict=True))
 

@@ -219,10 +219,10 @@ def replica_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
     """
     names, parts = cluster.workers, asked.parts or 0
     if asked.kind == HYBRID and parts not in hybrid_replicas(len(names)):
-        known = ", ".join(f"hybrid:{number}" for number in hybrid_replicas(len(names)))
+        known = " or ".join(f"hybrid:{number}" for number in hybrid_replicas(len(names)))
         raise UsageError(
-            f"--strategy {asked}: {len(names)} accelerators make no {parts} groups of two or more; "
-            f"there is {known}"
+            f"--strategy {asked}: {len(names)} accelerators cannot be divided into {parts} equal "
+            f"groups of two or more; write {known}"
         )
     if parts < 2 <= len(names):
         raise UsageError(

@@ -268,7 +268,7 @@ def test_a_network_is_not_taken_for_a_bus(tmp_path, tables, inside, between):
         ("\n[[device]]\nmem = 1", r":2: \[\[device\]\]: unknown key 'mem'; did you mean memory\?"),
         ('[device]\nname = "GPU:0"', r"two brackets, \[\[device\]\]"),
         ('[[device]]\nname = "GPU:0"\nmemroy = "1GiB"', r"unknown key 'memroy'"),
-        ('[[device]]\nname = "GPU:0"\ntype = "CPU"', r"its name is that of a GPU"),
+        ('[[device]]\nname = "GPU:0"\ntype = "CPU"', r"its name says GPU; give it that type"),
         ('[[device]]\nname = "GPU:0"\nmemory = 1\npeak_flops = 0', r"above zero"),
         (
             '[[device]]\nname = "GPU:0"\npeak_flops_fp16 = "fast"',

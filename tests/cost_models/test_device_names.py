@@ -99,7 +99,7 @@ def test_nonsense_is_refused(nonsense):
 @pytest.mark.parametrize("partial", ["", "/job:worker", "GPU:*", "/device:GPU:*"])
 def test_a_name_open_in_type_or_number_is_no_single_device(partial):
     """A wildcard cannot become the name of one device."""
-    with pytest.raises(ValueError, match=r"names no single device"):
+    with pytest.raises(ValueError, match=r"does not name one device"):
         canonical(partial)
 
 

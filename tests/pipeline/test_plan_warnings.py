@@ -99,7 +99,7 @@ def test_the_warning_says_what_hints_tie():
     ((code, message, ops),) = hint_warnings(graph, placement)
     assert code == "colocation_hints"
     assert message == (
-        "1 of 2 colocation hints (_class) are not followed: the plan has their 2 ops apart, on 2 "
+        "1 of 2 colocation hints (_class) are not followed: their 2 ops are on 2 "
         "devices. Use --keep-colocation to follow them (not tried)"
     )
     assert ops == ("a", "f")

@@ -133,7 +133,7 @@ def test_a_join_that_is_read_through_has_no_reason():
     plan = replace(plan, rewriting=Rewriting(released=("join",)))
     found, count = explain_plan(plan, joined), len(plan.placement)
     assert sum(sum(row.values()) for row in found.ops.values()) == count - 1
-    told = f"{count - 1} of the {count} ops run; the other one is a join of gradients that"
+    told = f"{count - 1} of the {count} ops run; the other one joins gradients, and "
     assert told in " ".join(found.summary().split())
     assert told in render_page(with_step(plan, joined))
     with pytest.raises(UsageError, match="join does not run under this plan"):
@@ -211,7 +211,7 @@ def test_spilled_ops_say_so(network):
     found = explain_plan(plan, network)
     assert found.ops["CPU:0"]["spilled"] > 0
     assert found.resident_bytes["CPU:0"]["spilled"] >= 256 * 256 * 4
-    assert "placer explain PLAN OP tells which" in " ".join(found.summary().split())
+    assert "placer explain PLAN OP shows which" in " ".join(found.summary().split())
     host = (op for op, device in plan.placement.items() if device == "CPU:0")
     spilled = (row for row in (explain_op(plan, op, network) for op in host) if row.code == SPILLED)
     largest = max(spilled, key=lambda row: row.resident_bytes)
@@ -280,7 +280,7 @@ def test_a_limit_that_is_exceeded_anyway_is_no_reason():
 @pytest.mark.parametrize(
     ("status", "seconds", "told"),
     [
-        ("FEASIBLE", 0.0, "moved to GPU:1 it alone would cost no more"),
+        ("FEASIBLE", 0.0, "moving it alone to GPU:1 would cost no more"),
         ("FEASIBLE", -0.25, "a step would take 250 ms less; the search did not find that"),
         ("OPTIMAL", -0.25, "take 250 ms less; as the search counts, that is no better (proven)"),
     ],
@@ -311,7 +311,7 @@ def test_a_client_is_for_what_is_fed_whatever_the_kernel(tmp_path):
     plan = place(joined, tmp_path / "hosts.toml", batch_size=4, time_limit=5.0)
     moves = explain_op(plan, "low", joined).moves
     told = {move.device: move.refused for move in moves}
-    assert "CPU:0" not in told or "the client is for" in told["CPU:0"]
+    assert "CPU:0" not in told or "may be on the client" in told["CPU:0"]
     assert any("no GPU kernel" in reason for reason in told.values())
 
 

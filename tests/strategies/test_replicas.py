@@ -232,7 +232,7 @@ def test_every_replica_can_have_feeds_of_its_own():
         ),
         (
             lambda: placer.data_parallel(abs, REPLICAS, split=False)([tf.zeros(4)] * 3),
-            "one entry for each of 2 replicas; it is of 3",
+            "one entry for each of 2 replicas; it has 3",
         ),
         (
             lambda: placer.data_parallel(tf.reduce_sum, REPLICAS, optimizer=Recorded())(

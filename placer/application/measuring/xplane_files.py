@@ -108,7 +108,7 @@ def read_trace_file(path: Path, wanted: frozenset[str]) -> list[TracePlane]:
     planes = [_plane(plane, wanted, path) for plane in space.planes if _PLANE.match(plane.name)]
     if not any(plane.lines for plane in planes):
         raise ModelError(
-            f"{str(path)!r} has no events of a device or of the host: it is no trace of "
+            f"{str(path)!r} has no events of a device or of the host: it is not a trace of "
             f"TensorFlow's profiler, or one that was stopped before anything ran"
         )
     return planes

@@ -94,7 +94,7 @@ class MovedVariables:
         if left:
             size = sum(variable.shape.num_elements() * variable.dtype.size for variable in left)
             _LOG.warning(
-                "%d variables (%s) find no room where they were before the block: they are on the "
+                "%d variables (%s) do not fit where they were before the block: they are on the "
                 "host now",
                 len(left),
                 format_bytes(size),

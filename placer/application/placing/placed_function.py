@@ -71,8 +71,8 @@ class PlacedFunction:
         """Returns what the original returns for these arguments."""
         if self.updated:
             _LOG.warning(
-                "the placed function updates copies of %d variables: the originals, such as those "
-                "of a model, have the new values after copy_back()",
+                "the placed function updates copies of %d variables: call copy_back() to give the "
+                "originals, such as those of a model, the new values",
                 self.updated,
             )
             self.updated = 0

@@ -57,7 +57,7 @@ def _open(prefix: str | os.PathLike[str]) -> Any:
         return tf.train.load_checkpoint(str(prefix))
     except (ValueError, tf.errors.OpError) as error:
         if str(prefix).endswith(".h5"):
-            raise UsageError(f"{str(prefix)!r} is read by model.load_weights(path)") from error
+            raise UsageError(f"read {str(prefix)!r} with model.load_weights(path)") from error
         raise ModelError(
             f"there is no checkpoint {str(prefix)!r} that can be read ({error}); give its prefix, "
             f"without .index"

@@ -189,7 +189,7 @@ def _message(source: Any) -> Any:
         return source.as_graph_def()
     if getattr(source, "DESCRIPTOR", None) is None:
         raise UsageError(
-            f"a session runs graphs and files of graphs, not what is of type "
+            f"a session runs graphs and files of graphs, not an object of type "
             f"{type(source).__name__!r}: functions and Keras "
             "models run on several machines after placer.connect_cluster"
         )

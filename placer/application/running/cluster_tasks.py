@@ -149,7 +149,7 @@ def call_in_time(
             f"restore the variables, and run the same plan again"
         ) from error
     if late:
-        advice = "it takes longer, or waits for what never comes: give a longer time_limit_seconds"
+        advice = "it is slow or hangs: give a longer time_limit_seconds"
     else:
         advice = f"one of them was started again meanwhile, or does not reach {own_address}"
     reason = "" if late else f" ({str(error).splitlines()[0]})"

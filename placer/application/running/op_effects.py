@@ -12,8 +12,8 @@ opens connections: DataServiceDataset DataServiceDatasetV2 DataServiceDatasetV3 
 opens connections: DataServiceDatasetV4 RegisterDatasetV2 RpcServer RpcServerStart RpcClient RpcCall
 opens connections: RpcServerRegister FileSystemSetConfiguration ConfigureDistributedTPU
 opens connections: _ConfigureDistributedTPU ConfigureAndInitializeGlobalTPU
-reads files whose names only show then: ReaderRead ReaderReadV2 ReaderReadUpTo ReaderReadUpToV2
-reads files whose names only show then: SnapshotDatasetReader SnapshotChunkDataset
+reads files whose names are known only then: ReaderRead ReaderReadV2 ReaderReadUpTo ReaderReadUpToV2
+reads files whose names are known only then: SnapshotDatasetReader SnapshotChunkDataset
 runs compiled code by its name: XlaCustomCall XlaCustomCallV2
 runs SQL, which may write: SqlDataset ExperimentalSqlDataset
 runs a graph that is data: DatasetFromGraph RemoteFusedGraphExecute DeserializeIterator
@@ -81,15 +81,15 @@ NO_FILES = ("", "local://")
 BYTES = "bytes://"
 
 TARGET_ATTRIBUTES: Mapping[str, str] = {
-    "debug_urls": "writes or sends what it debugs",
-    "debug_ops_spec": "writes or sends what it debugs",
+    "debug_urls": "writes or sends debug data",
+    "debug_ops_spec": "writes or sends debug data",
     "output_stream": "prints to a file",
 }
 """Attributes that name where output goes, and what that does."""
 
 STREAMS = ("stdout", "stderr", "log(info)", "log(warning)", "log(error)")
 
-LATER = "reads files whose names only show then"
+LATER = "reads files whose names are known only then"
 
 PASSED = "placeholder"
 """An attribute whose value the caller of a function gives."""

@@ -112,7 +112,7 @@ def stream(
     require_own_files(Path(path), whole=True, follow_links=follow_links)
     program = load_program(path, tag_set=tag_set, signature=signature)
     if program.source_format != "saved_model":
-        raise UsageError(f"{os.fspath(path)} is not a SavedModel: only one is run a part at a time")
+        raise UsageError(f"placer.stream takes a SavedModel, and {os.fspath(path)} is not one")
     if not allow_unsafe:
         ends = (*program.output_ops, *program.targets)
         fed = [item.tensor for item in program.inputs]

@@ -75,8 +75,8 @@ class StageCutter:
             handles = [name for name in node.input if op_of(name) in self.sizes]
             if handles and node.op not in (READ_VARIABLE, _GATHER):
                 raise UsageError(
-                    f"{node.name} is a {node.op} on the variable {handles[0]}: only a program that "
-                    "reads its variables and does nothing else with them runs a part at a time"
+                    f"{node.name} is a {node.op} on the variable {handles[0]}: placer.stream takes "
+                    "programs that read their variables and do nothing else with them"
                 )
 
     def _sources(self, node: Any) -> list[str]:

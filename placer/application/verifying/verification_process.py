@@ -72,7 +72,7 @@ def run_in_child(request: RunRequest) -> Runs:
 def _too_slow(unplaced_ended: bool, time_limit_seconds: float, waits: Sequence[str]) -> PlacerError:
     """Returns the error for a run that was stopped at the time limit; ``waits`` are its ops that
     wait for what others give."""
-    reason = "it is slow, or waits for what never comes"
+    reason = "it is slow or hangs"
     if waits:
         reason += f" (at {some(waits)})"
     if unplaced_ended:

@@ -267,7 +267,7 @@ class Verification(Summarised):
         found = self.counts
         asked = self.planned or any(row.requested for row in self.ops)
         ops = f"{found['matched_ops']} of {found['ops']} ops as planned"
-        ops = ops if asked else f"{found['ops']} ops, none of which asks for a device"
+        ops = ops if asked else f"{found['ops']} ops, none of which names a device"
         return f"<Verification: {ops}, {found['mismatches']} mismatches>"
 
     def raise_for_mismatch(self) -> Verification:

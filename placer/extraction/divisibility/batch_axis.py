@@ -45,7 +45,7 @@ def require_apart(
             producer = op_of(name)
             walk.at, walk.scope = small.ops[producer], ""
             if producer in copied and states.get(name) != Examples(0):
-                raise MixesExamples("is an output that does not have the examples in front")
+                raise MixesExamples("is an output whose first dimension is not the batch")
     except MixesExamples as reason:
         what = f"{walk.op} {reason}"
         if isinstance(reason, UnknownSizes):
@@ -154,7 +154,7 @@ class _Walk:
                 break
             states = joined
         if isinstance(self.body(op, twin, "cond", 0, states)[0], Examples | Total):
-            raise MixesExamples("ends at a value of some example")
+            raise MixesExamples("takes a number of iterations that depends on the examples")
         self.at = op
         return states
 

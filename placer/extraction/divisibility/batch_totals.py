@@ -85,7 +85,7 @@ def _of_scaled(op: BatchOp) -> State:
         raise Undecided("computes with the number of examples")
     if op_type in _QUOTIENTS:
         raise MixesExamples("divides by a sum over the examples")
-    raise MixesExamples("computes with a sum over the examples what is not linear in it")
+    raise MixesExamples("is not linear in a sum over the examples")
 
 
 def _sum(states: Iterable[State]) -> State:

@@ -174,9 +174,9 @@ def _foreign_object(value: Config) -> Iterator[str]:
         what = "function" if is_function else "class"
         yield f"{what} {target!r} comes from module {module!r}"
     elif module == "builtins" and target in _PYTHONS:
-        yield f"function {target!r} is Python's"
+        yield f"function {target!r} runs Python code"
     elif ">" in str(value.get("registered_name")):
-        yield f"class {value['registered_name']!r} is none of Keras's"
+        yield f"class {value['registered_name']!r} is not a class of Keras"
     elif isinstance(config, dict) and isinstance(config.get("vocabulary"), str):
         yield f"layer {name!r} reads the vocabulary {config['vocabulary']!r}"
 

@@ -44,7 +44,7 @@ def name_nodes(nodes: Iterable[Any], function: str = "") -> dict[str, NodeDef]:
             where = f"function {function!r}" if function else "the graph"
             raise ModelError(f"two ops of {where} are called {name!r}")
         if ":" in name or name.startswith("^"):
-            raise ModelError(f"an op is called {name!r}: such a name is no op's")
+            raise ModelError(f"an op is called {name!r}, which is not a valid name")
     return found
 
 

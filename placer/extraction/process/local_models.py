@@ -146,7 +146,7 @@ def local_model(
     """
     if not isinstance(source, str | os.PathLike):
         raise UsageError(
-            f"this takes the path of a model, got what is of type "
+            "give the path of a model, not an object of type "
             f"{type(source).__name__!r}: save the program first"
         )
     name = os.fspath(source)

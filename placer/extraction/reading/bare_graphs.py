@@ -58,7 +58,7 @@ def _require_outputs_only(kind: str, path: Path, choice: ProgramChoice) -> None:
         if value:
             raise UsageError(
                 f"{str(path)!r} is a {kind}, which has no {what} {value!r}: name what to run with "
-                "--outputs, or give the SavedModel that is meant"
+                "--outputs, or give a SavedModel"
             )
 
 

@@ -171,9 +171,9 @@ def unrun_note(plan: Plan, running: int) -> str:
     count = len(plan.placement) - running
     if count <= 0 or not plan.rewriting.released:
         return ""
-    joins = "the other one is a join" if count == 1 else "the others are joins"
+    joins = "the other one joins" if count == 1 else "the others join"
     run = f"{running:,} of the {len(plan.placement):,} ops run"
-    return f"{run}; {joins} of gradients that --fit reads through."
+    return f"{run}; {joins} gradients, and --fit does without."
 
 
 def _fits(plan: Plan, devices: str) -> str:

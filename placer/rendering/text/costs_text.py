@@ -57,7 +57,7 @@ def _traced(costs: MeasuredCosts) -> list[tuple[str, RenderableType]]:
         )
         step = f"{median} median, {least} at the least"
     else:
-        step = "unknown: the window has no whole one, so the times are of ops that it shows"
+        step = "unknown: the trace has no whole step, so the times are of the ops that it shows"
     busy = ", ".join(f"{name} {format_seconds(s)}" for name, s in facts["busy_seconds"].items())
     matched = f"{facts['matched_share']:.1%} of the traced time is of ops of this model"
     lines = (("trace", window), ("step", step), ("busy", busy), ("matched", matched))
@@ -81,7 +81,7 @@ def _memory(costs: MeasuredCosts, width: int) -> list[RenderableType]:
         held, expected = (format_bytes(predicted[f"{k}_bytes"]) for k in ("resident", "expected"))
         note = (
             f"Predicted for everything on one device: {expected} at the peak ({low} to {high}), "
-            f"{held} of it between steps. Before: in use when the window began."
+            f"{held} of it between steps. Before: in use when the trace began."
         )
         blocks.append(Text(note, style="dim"))
     return blocks
@@ -115,8 +115,8 @@ def calibration_blocks(found: Calibration, width: int) -> list[RenderableType]:
     flops = format_rate(found.device.peak_flops, "FLOP/s")
     bandwidth = format_rate(found.device.memory_bandwidth, "B/s")
     note = Text(
-        f"Compute, Memory: the share that is reached of {flops} and {bandwidth}; -: it limits none "
-        "of these ops. The table is for ops alone. A step takes "
+        f"Compute, Memory: the share of {flops} and {bandwidth} that these ops reach; -: it limits "
+        "none of them. The table is for ops alone. A step takes "
         f"{found.between_ops:.3g} times as long, and the description written includes that.",
         style="dim",
     )

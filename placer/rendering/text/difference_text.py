@@ -82,7 +82,11 @@ def _answer(found: Difference) -> str:
             "Nothing differs." if found.same_graph else "The graphs differ, their figures do not."
         )
     changes = {change.name: change for change in found.figures}
-    told = [f"the {what} differ" + "s" * (not what.endswith("s")) for what, _, _ in found.asked]
+    told = []
+    if found.asked:
+        *names, last = [what for what, _, _ in found.asked]
+        verb = "differ" if names or last.endswith("s") else "differs"
+        told = [f"the {', '.join(names)}{' and ' * bool(names)}{last} {verb}"]
     step = changes.get("step_seconds")
     if step and None in (step.before, step.after):
         told.append(f"the {'first' if step.before is None else 'second'} plan has no placement")

@@ -76,10 +76,10 @@ def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[Renderab
     ]
 
 
-_ELSEWHERE = "Ops placed by search could be elsewhere; placer explain PLAN OP tells at what cost."
+_ELSEWHERE = "Ops placed by search could be elsewhere; placer explain PLAN OP shows at what cost."
 _OFFLOADED = (
     "Offloaded ops are on a CPU since the accelerators have no room for them, or since that costs "
-    "less; placer explain PLAN OP tells which, and what it costs."
+    "less; placer explain PLAN OP shows which, and what it costs."
 )
 
 

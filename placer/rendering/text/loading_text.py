@@ -25,7 +25,7 @@ def loading_rows(facts: LoadingFacts | None, signature: str, kind: str) -> list[
         rows.append(
             (
                 "on the host",
-                f"{format_bytes(facts.host_at_once_bytes)} while TensorFlow's loaders load, "
+                f"{format_bytes(facts.host_at_once_bytes)} while TensorFlow loads the model, "
                 f"{format_bytes(facts.host_one_by_one_bytes)} while placer.load_placed does",
             )
         )

@@ -291,9 +291,9 @@ def _unmodelled(unmodelled: Mapping[str, int]) -> RenderableType:
 
 
 def counted(counts: Mapping[str, int], limit: int = 8) -> str:
-    """``"Foo 3, Bar 1"``: the most frequent names first, the rest as a number."""
+    """``"3 Foo, 1 Bar"``: the most frequent names first, the rest as a number."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    parts = [f"{name} {count:,}" for name, count in ordered[:limit]]
+    parts = [f"{count:,} {name}" for name, count in ordered[:limit]]
     if len(ordered) > limit:
         parts.append(f"and {len(ordered) - limit} more types")
     return ", ".join(parts)

@@ -150,7 +150,9 @@ def _refusal(
         return
     if not failed:
         count = format_count(record.refusals, "request")
-        yield Text(f"{gpu.name} refused {count}, and TensorFlow did without", style="yellow")
+        yield Text(
+            f"{gpu.name} refused {count}, and TensorFlow went on without them", style="yellow"
+        )
         return
     asked = f"{_asked(gpu, moment)}, {format_seconds(moment.seconds)} after the start"
     tries = [("advice", line) for line in _advice_for(record, gpu.memory.usable_bytes)]
@@ -167,8 +169,8 @@ def _advice_for(record: GpuRecord, usable_bytes: int) -> list[str]:
     found = []
     if moment.in_use_bytes + moment.asked_bytes <= usable_bytes:
         found.append(
-            "the free memory is fragmented: try TF_GPU_ALLOCATOR=cuda_malloc_async, or a little "
-            "less of anything"
+            "the free memory is fragmented: try TF_GPU_ALLOCATOR=cuda_malloc_async, or a slightly "
+            "smaller batch"
         )
     if _share(moment, *_DATA) > _MUCH:
         found.append(

@@ -90,7 +90,7 @@ def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
 
 def _ops_line(found: Verification, summary: Counts) -> str:
     if not _asks(found):
-        return f"{summary['ops']:,}, none of which asks for a device"
+        return f"{summary['ops']:,}, none of which names a device"
     line = f"{summary['matched_ops']:,} of {summary['ops']:,} ran where they were asked to"
     codes = ", ".join(f"{count:,} {_words(code)}" for code, count in summary["off_device"].items())
     return f"{line}; {codes}" if codes else line
@@ -138,7 +138,7 @@ def _answer(found: Verification) -> str:
     outputs = "outputs equal" if found.outputs else "no outputs to compare"
     outputs = "outputs not compared" if found.simulated else outputs
     if not _asks(found):
-        return f"Ran, but the model has no devices to check: give a PLAN; {outputs}."
+        return f"Ran, {outputs}; the model has no devices to check: give a PLAN."
     return (
         f"Ran as {wish}: {counts['matched_ops']:,} of {format_count(counts['ops'], 'op')} on their "
         f"devices{', the others explained' if counts['off_device'] else ''}, {outputs}{steps}."
@@ -149,7 +149,7 @@ def _variable_line(found: Verification, summary: Counts) -> str:
     if not summary["variables"]:
         return "none"
     if not _asks(found):
-        return f"{summary['variables']:,}, none of which asks for a device"
+        return f"{summary['variables']:,}, none of which names a device"
     return f"{summary['matched_variables']:,} of {summary['variables']:,} where they should be"
 
 

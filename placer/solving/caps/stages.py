@@ -270,7 +270,7 @@ def _mend(search: StagedRun, deadline: Deadline) -> Reasons:
     why = (
         "nothing fits yet"
         if best is None
-        else "trying to make a cheaper placement fit, which is above a limit"
+        else "trying to bring a cheaper placement under its limits"
     )
     return why, "no move helps" if found.best is best else "mended"
 

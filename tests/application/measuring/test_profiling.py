@@ -113,7 +113,9 @@ def test_times_of_a_cpu_are_not_taken_for_a_gpu(measured, capsys):
     model, costs = measured
     options = ["--outputs", "product", "--batch-size", "32"]
     assert main(["report", model, "--costs", costs, *options]) == 0
-    assert "for every GPU the cost model's are taken" in " ".join(capsys.readouterr().out.split())
+    assert "for every GPU those of the cost model are used" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_a_device_is_fitted_to_costs_files(measured, tmp_path, capsys, monkeypatch):
@@ -125,7 +127,7 @@ def test_a_device_is_fitted_to_costs_files(measured, tmp_path, capsys, monkeypat
     assert parse_cluster(device).host.keras_seconds == 0.25
     told = capsys.readouterr().out
     assert "Calibration" in told
-    assert "the share that is reached of" in told
+    assert "Compute, Memory: the share of" in told
     assert "  100  " not in told  # a peak that limits nothing is shown as -
     options = ["--outputs", "product", "--batch-size", "32"]
     assert main(["report", model, "--devices", device, *options]) == 0

@@ -332,7 +332,7 @@ def test_a_gpu_is_calibrated_where_there_is_none(v100, tmp_path, capsys):
     costs, device = str(tmp_path / "costs.json"), str(tmp_path / "gpu.toml")
     assert main(["profile", str(model), "--trace", str(v100), "-o", costs, "-q"]) == 0
     told = capsys.readouterr().out
-    assert "the window has no whole one" in " ".join(told.split())
+    assert "the trace has no whole step" in " ".join(told.split())
     found = MeasuredCosts.load(costs)
     timed = [entry for entry in found.ops.values() if entry["median_seconds"]]
     assert count == 97

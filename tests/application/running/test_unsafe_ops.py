@@ -101,7 +101,7 @@ def test_an_argument_behind_a_list_is_not_known(tmp_path):
     """The second argument of the function is the third input of its call."""
     text = _WITH_A_LIST.replace("OWN", str(tmp_path / "words"))
     graph_def = text_format.Parse(text, tf.compat.v1.GraphDef())
-    with pytest.raises(ModelError, match="whose names only show then"):
+    with pytest.raises(ModelError, match="whose names are known only then"):
         require_harmless(graph_def, [Start(ends=["y"])], tmp_path)
 
 
@@ -121,7 +121,7 @@ def test_a_name_that_is_put_together_is_not_known(tmp_path):
     with tf.Graph().as_default() as graph:
         name = tf.strings.join([str(tmp_path), "/../secret"])
         tf.identity(tf.io.read_file(name), name="y")
-    with pytest.raises(ModelError, match="whose names only show then"):
+    with pytest.raises(ModelError, match="whose names are known only then"):
         require_harmless(graph.as_graph_def(), [Start(ends=["y"])], tmp_path)
 
 

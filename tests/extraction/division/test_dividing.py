@@ -100,7 +100,7 @@ MIXED = {
         lambda x: x + tf.cast(tf.range(tf.shape(x)[0]), tf.float32)[:, None],
         "the number of examples",
     ),
-    "transposed": (lambda x: tf.transpose(x), "examples in front"),
+    "transposed": (lambda x: tf.transpose(x), "whose first dimension is not the batch"),
     "interleaved": (
         lambda x: tf.reshape(tf.transpose(tf.reshape(x, (-1, 2, 3)), (1, 0, 2)), (-1, 3)),
         "interleaves",
@@ -119,9 +119,9 @@ MIXED = {
     ),
     "a count beside": (
         lambda x: tf.while_loop(lambda n, _: n < 3, lambda n, y: (n + 1, y * 2), [0, x])[0],
-        "examples in front",
+        "whose first dimension is not the batch",
     ),
-    "number of examples": (lambda x: tf.shape(x), "examples in front"),
+    "number of examples": (lambda x: tf.shape(x), "whose first dimension is not the batch"),
 }
 
 
@@ -401,7 +401,7 @@ def test_as_few_micro_batches_as_fit():
     [
         ("replicas", "GPU:1GiB", "use strategy='micro-batches'"),
         ("hybrid", "2xGPU:1GiB", "name more, or use strategy='replicas'"),
-        ("hybrid:3", "4xGPU:1GiB", "there is hybrid:2"),
+        ("hybrid:3", "4xGPU:1GiB", "write hybrid:2"),
         ("pipeline", "GPU:1GiB", "one for each stage"),
         (
             "replicas:5",

@@ -37,7 +37,7 @@ def test_code_that_does_not_come_with_keras_is_found():
             "class_name": "function",
             "config": "f",
         },
-        "class 'Custom>Mine' is none of Keras's": {
+        "class 'Custom>Mine' is not a class of Keras": {
             "module": None,
             "class_name": "Mine",
             "registered_name": "Custom>Mine",
@@ -58,7 +58,7 @@ def test_code_that_does_not_come_with_keras_is_found():
         ("keras", "layers.Lambda", "is a Lambda"),
         ("keras", "layers.TorchModuleWrapper", "pickled PyTorch"),
         ("keras", "utils.get_file", "from module 'keras.utils'"),
-        ("builtins", "exec", "Python's"),
+        ("builtins", "exec", "runs Python code"),
     ],
 )
 @pytest.mark.parametrize("is_function", [False, True])

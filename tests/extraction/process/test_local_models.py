@@ -91,7 +91,7 @@ def test_what_is_fetched_of_a_folder(tmp_path):
 
 def test_a_program_of_this_process_has_no_path():
     """Traces, for one, are read for a model in a file; this was a TypeError of Python."""
-    expected = "path of a model, got what is of type 'GraphDef': save the program first"
+    expected = "path of a model, not an object of type 'GraphDef': save the program first"
     with pytest.raises(UsageError, match=expected), local_model(tf.compat.v1.GraphDef()):
         pass
 

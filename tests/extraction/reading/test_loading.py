@@ -58,9 +58,9 @@ def test_a_name_that_is_no_ops_is_refused(name):
     meta_graph.graph_def.CopyFrom(small_graph().as_graph_def())
     meta_graph.collection_def["train_op"].node_list.value.append("y")
     meta_graph.graph_def.node.add(name=name, op="NoOp")
-    with pytest.raises(ModelError, match="such a name is no op's"):
+    with pytest.raises(ModelError, match="which is not a valid name"):
         load_program(meta_graph.graph_def)
-    with pytest.raises(ModelError, match="such a name is no op's"):
+    with pytest.raises(ModelError, match="which is not a valid name"):
         training_step(meta_graph)
 
 

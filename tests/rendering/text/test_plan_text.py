@@ -227,7 +227,7 @@ def test_warnings_and_unmodelled_ops_are_never_silent():
     warning = PlanWarning(code="unknown_shape", message="not counted", count=7, ops=("a:0",))
     text = render_plan(small_plan(warnings=(warning,), unmodelled={"Odd": 3, "Rare": 1}))
     assert "unknown_shape  not counted (7)" in text
-    assert "Odd 3, Rare 1" in text
+    assert "3 Odd, 1 Rare" in text
 
 
 def test_a_solver_that_crashed_is_said_beside_the_status():

@@ -73,11 +73,11 @@ def test_where_no_devices_are_asked_for_no_line_says_otherwise():
     ops = (OpRow(op="a", requested="", actual="CPU:0"),)
     changes = {"rehearsed": False, "planned": False, "variables": (), "ops": ops}
     found = small_verification(**changes)
-    assert repr(found) == "<Verification: 1 ops, none of which asks for a device, 0 mismatches>"
+    assert repr(found) == "<Verification: 1 ops, none of which names a device, 0 mismatches>"
     text = render_verification(found, "m", width=120)
     assert "the model has no devices to check" in text
     assert "Run on this machine; graph optimization off." in text
-    assert "ops         1, none of which asks for a device\n" in text
+    assert "ops         1, none of which names a device\n" in text
     assert "devices asked for" not in text
 
 

@@ -234,14 +234,14 @@ const placementView = () => {
     pair.rows.push(row);
   }
   const showRow = (row) => { reveal(sent.op[row]); };
-  const cut = element("ul", { class: "cut", "aria-label": "What crosses between devices" }, ...[...pairs.values()].sort((a, b) => b.bytes - a.bytes).slice(0, mostPairs).map((pair) => {
+  const cut = element("ul", { class: "cut", "aria-label": "Transfers between devices" }, ...[...pairs.values()].sort((a, b) => b.bytes - a.bytes).slice(0, mostPairs).map((pair) => {
     const largest = pair.rows.reduce((a, b) => (sent.bytes[b] ?? 0) > (sent.bytes[a] ?? 0) ? b : a);
     return element("li", {}, element("button", { type: "button", title: `Show the largest: ${sentName(largest)}`, onclick: () => showRow(largest) },
       element("i", { class: `swatch ${deviceClass[devices[pair.source]]}` }), `${devices[pair.source]} → `, element("i", { class: `swatch ${deviceClass[devices[pair.target]]}` }), `${devices[pair.target]} `,
       element("b", {}, formatBytes(pair.bytes)), element("small", {}, ` ${formatCount(pair.rows.length)} ${pair.rows.length === 1 ? "tensor" : "tensors"}`)));
   }));
   if (pairs.size > mostPairs) cut.append(element("li", { class: "note" }, `and ${formatCount(pairs.size - mostPairs)} more pairs of devices`));
-  view.tools.append(view.tool("Open what crosses, as at first", "Cut", () => { chosen = null; fill(); paint(); look(); }), view.tool("Close everything", "Close all", () => { open.clear(); open.add(root); chosen = null; paint(); look(); }));
+  view.tools.append(view.tool("Open the layers with transfers, as at first", "Cut", () => { chosen = null; fill(); paint(); look(); }), view.tool("Close everything", "Close all", () => { open.clear(); open.add(root); chosen = null; paint(); look(); }));
   const legend = element("ul", { class: "legend" }, ...devices.map((name) => element("li", {}, element("i", { class: `swatch ${deviceClass[name]}` }), name)));
   body.append(element("div", { class: "row" }, cut.childElementCount ? cut : legend, view.tools), view.node, ...(cut.childElementCount ? [legend] : []), caption);
   countCrossings();
