@@ -240,7 +240,8 @@ def _answer(
     """Returns the answer of the search.  Its status becomes ``UNKNOWN`` where allocators need more
     than the caps along orders, or with control edges, that the search did not follow, and where
     nothing fits but perhaps a step rewritten otherwise than was tried; a proof does not hold for a
-    step that takes longer once it is made to fit, and a bound for no rewritten program."""
+    step that takes longer once it is made to fit, and a bound for no rewritten program and for no
+    placement above a limit."""
     status = solution.status
     is_tried = status is Status.INFEASIBLE and fitted is not None
     is_over = metrics is not None and bool(metrics.over_caps(formulation.workload.cluster.caps))
@@ -248,13 +249,14 @@ def _answer(
     is_assumed = assumed_messages(formulation) or assumed_trips(formulation)
     if status is Status.OPTIMAL and (is_assumed or made.rewriting or not made.is_proven):
         status = Status.FEASIBLE
+    is_bounded = not (made.rewriting or is_over)
     link = cost_link(formulation.workload.cluster)
     return SolverAnswer(
         status=Status.UNKNOWN.value if is_over or is_tried else status.value,
         objective=formulation.problem.objective,
         value=solution.value,
-        lower_bound=None if made.rewriting else solution.lower_bound,
-        relative_gap=None if made.rewriting else solution.relative_gap,
+        lower_bound=solution.lower_bound if is_bounded else None,
+        relative_gap=solution.relative_gap if is_bounded else None,
         seconds=_search_seconds(solution, fitted),
         seed=formulation.workload.wanted.seed,
         cut_by_time=solution.is_cut or (fitted is not None and fitted.step.is_cut),

@@ -72,9 +72,11 @@ def test_devices_over_their_caps_are_in_one_warning():
 
 def test_a_placement_whose_need_exceeds_a_cap_is_not_proven_best():
     """Of 1,500 KiB a tensor of 900 gets all, as BFC does not split it, and one of 400 nothing: the
-    search says OPTIMAL of peaks, the plan says that nothing is known."""
+    search says OPTIMAL of peaks, the plan says that nothing is known, and has no bound."""
     graph = draw("a -> b -> c", bytes={"a": 900 * 1024, "b": 400 * 1024})
-    solution = Solution(status=Status.OPTIMAL, device_of=(0, 0, 0), value=0.0)
+    solution = Solution(
+        status=Status.OPTIMAL, device_of=(0, 0, 0), value=2.0, lower_bound=2.0
+    )
     told = {}
     for kib in (1500, 1900):
         cluster = parse_cluster(f"GPU:0:{kib}KiB")
@@ -87,8 +89,9 @@ def test_a_placement_whose_need_exceeds_a_cap_is_not_proven_best():
             problem=SimpleNamespace(objective="transfer", op_names=(), slower_bytes=()),
             assumed={},
         )
-        told[kib] = _answer(formulation, solution, metrics, None).status
-    assert told == {1500: "UNKNOWN", 1900: "OPTIMAL"}
+        answer = _answer(formulation, solution, metrics, None)
+        told[kib] = answer.status, answer.lower_bound, answer.relative_gap
+    assert told == {1500: ("UNKNOWN", None, None), 1900: ("OPTIMAL", 2.0, 0.0)}
 
 
 def test_the_rows_of_a_plan_have_peaks_and_needs():

@@ -198,6 +198,8 @@ def quality_text(solver: SolverAnswer) -> str:
     if solver.objective != "transfer":
         what = "step" if solver.objective == "step-time" else "busiest device"
         value = f"{what} {value}, by the search's own estimate"
+    if solver.status == "UNKNOWN":  # bounds are of placements that fit
+        return value
     if bound is None:
         return f"{value}, no lower bound proven"
     if solver.status == "OPTIMAL" and gap == 0:

@@ -194,7 +194,6 @@ class Record:
         overruns = self.request.predict.overruns(self.nearest.device_of)
         return replace(
             self.nearest,
-            lower_bound=self.bound,
             warnings=(*self.nearest.warnings, *overrun_warnings(problem, overruns)),
             conflict=overrun_conflict(problem, overruns),
         )

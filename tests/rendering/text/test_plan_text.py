@@ -112,12 +112,14 @@ def test_colours_are_only_there_when_asked_for():
 
 
 def test_the_quality_of_an_answer_is_said_whatever_is_known():
-    """Value, bound and gap are told as far as they are proven."""
+    """Value, bound and gap are told as far as they are proven of the placement."""
     solver = small_plan().solver
     worse = replace(solver, value=2000, lower_bound=1500, relative_gap=0.25)
     unproven = replace(solver, value=2000, lower_bound=None, relative_gap=None)
     assert quality_text(worse) == "1.95 KiB, lower bound 1.46 KiB, gap 25.0%"
     assert quality_text(unproven) == "1.95 KiB, no lower bound proven"
+    over = replace(worse, status="UNKNOWN", lower_bound=3000, relative_gap=-0.5)
+    assert quality_text(over) == "1.95 KiB"
 
 
 def test_only_the_largest_transfers_are_listed_unsized_last():

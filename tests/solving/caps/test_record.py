@@ -59,6 +59,8 @@ def test_of_what_is_above_a_cap_the_nearest_is_kept_if_it_costs_less() -> None:
     found = _found({TOGETHER: 4, CHEAP: 2, DEAR: 1})
     _take(found, TOGETHER, CHEAP)
     assert (found.nearest.device_of, found.best) == (CHEAP, None)
+    found.raise_bound(4.0)  # of placements that fit: the nearest costs 3
+    assert (found.answer(1.0).value, found.answer(1.0).lower_bound) == (3.0, None)
     _take(found, (1, 0, 0))  # which costs 5 and fits
     assert (found.nearest.device_of, found.value) == (CHEAP, 5.0)
     _take(found, DEAR)
