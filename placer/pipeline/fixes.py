@@ -41,6 +41,10 @@ _LOG = logging.getLogger(__name__)
 LEAST_STEP = 1.02
 """Caps and the best of them that is known not to do are this close when the search ends."""
 
+NO_LESS = f"{LEAST_STEP - 1:.0%} less cannot fit"
+"""The note of caps that are proven to be the least, to one part in a thousand, and then rounded up
+by less than one per cent (:func:`~cost_models.byte_sizes.spell_bytes`)."""
+
 _MOST_TRIAL_SECONDS = 6.0
 _LEAST_TRIAL_SECONDS = 3.0
 _FIT_SHARE = 0.5
@@ -312,7 +316,7 @@ class _Trials:
         spelled = {name: format_bytes(parse_bytes(spell_bytes(caps[name]))) for name in least}
         sizes = [f"{n} from {format_bytes(given[n])} to {size}" for n, size in spelled.items()]
         tried = dict.fromkeys(format_bytes(self._limits(least, low)[name]) for name in least)
-        less = f"{' and '.join(tried)} was tried in vain" if low else "no less can fit"
+        less = f"{' and '.join(tried)} was tried in vain" if low else NO_LESS
         note = f"raises {', '.join(sizes)}; {less}"
         change = limits_option(caps)
         return PlacedFix(kind="caps", change=change, note=note, plan=best)
