@@ -98,13 +98,21 @@ class Cluster:
 
     ``links`` are those given one by one.  Of others, ``default_link`` joins devices of one task
     (one machine), ``network_link`` those of different tasks; ``None`` if nobody said what network
-    it is, and :data:`ASSUMED_NETWORK_LINK` is assumed.
+    it is, and :data:`ASSUMED_NETWORK_LINK` is assumed.  ``unnamed`` is the default device of the
+    cluster that this is a part of.
     """
 
     devices: tuple[DeviceProperties, ...]
     default_link: Link = Link(bandwidth=12e9, latency=10e-6)
     network_link: Link | None = None
     links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
+    unnamed: DeviceProperties | None = None
+
+    @property
+    def default_device(self) -> DeviceProperties:
+        """Where TensorFlow makes what names no device: the first accelerator, else the host."""
+        accelerators = (device for device in self.devices if device.type != "CPU")
+        return self.unnamed or next(accelerators, self.host)
 
     @property
     def host(self) -> DeviceProperties:

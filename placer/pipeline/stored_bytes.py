@@ -32,19 +32,14 @@ def with_stored(costs: Mapping[str, OpCost], stored: StoredVariables) -> dict[st
     return found
 
 
-def default_device(cluster: Cluster) -> str:
-    """Where TensorFlow makes what names no device: the first accelerator, else the host."""
-    return next((d.name for d in cluster.devices if d.type != "CPU"), cluster.host.name)
-
-
 def idle_bytes(stored: StoredVariables, cluster: Cluster) -> dict[str, tuple[int, ...]]:
     """The sizes of what lies where and is not used if a model that is not placed is loaded."""
-    host = cluster.host.name
-    found: dict[str, list[int]] = {default_device(cluster): []}
+    host, default = cluster.host.name, cluster.default_device.name
+    found: dict[str, list[int]] = {default: []}
     found.setdefault(host, []).append(stored.idle_bytes)
     for variable in stored.unused:
         if not variable.follows:
-            found[host if variable.host_only else default_device(cluster)].append(variable.bytes)
+            found[host if variable.host_only else default].append(variable.bytes)
     return {device: tuple(filter(None, sizes)) for device, sizes in found.items()}
 
 
@@ -56,7 +51,7 @@ def loading_facts(
     variables = stored.variables
     if not variables and not stored.held_bytes and not stored.idle_bytes:
         return None
-    host, default = cluster.host.name, default_device(cluster)
+    host, default = cluster.host.name, cluster.default_device.name
 
     def planned(variable: StoredVariable) -> str:
         """Its device in the placed model: the host where no op decides."""
@@ -127,11 +122,11 @@ def loading_warnings(
     if facts is None:
         return []
     found: list[Warning_] = []
-    default = default_device(cluster)
+    default, cap = cluster.default_device.name, cluster.default_device.usable_bytes
     size = facts.devices[PLAIN].get(default, 0)
     used = (v for v in stored.variables if v.handle and not v.by_node and not v.host_only)
     is_elsewhere = any(placement.get(v.handle) != default for v in used)
-    is_over = size > max(cluster.caps[default], facts.devices[PLACED].get(default, 0))
+    is_over = size > max(cap, facts.devices[PLACED].get(default, 0))
     if is_elsewhere or is_over:
         message = loader_message(size, default, is_over=is_over)
         found.append((OVERFILLED if is_over else NOT_AS_PLANNED, message, ()))

@@ -243,7 +243,7 @@ def replica_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
 def group_alone(cluster: Cluster, group: Collection[str]) -> Cluster:
     """The host and some accelerators, which are called what they are called."""
     kept = tuple(d for d in cluster.devices if d.name in group or d.name == cluster.host.name)
-    return replace(cluster, devices=kept)
+    return replace(cluster, devices=kept, unnamed=cluster.default_device)
 
 
 def with_all_threads(cluster: Cluster, name: str) -> Cluster:

@@ -27,6 +27,16 @@ def test_a_bound_says_what_is_busy(saved_model, memory, busy):
         assert ways["one-placement"].least_seconds < ways["order"].least_seconds
 
 
+def test_loaders_put_variables_on_the_first_card_whichever_is_chosen(saved_model):
+    """As the same placement on both cards says: TensorFlow knows no other default."""
+    wanted = read_options({"batch_size": 64, "max_memory": "GPU:0=100KiB"})
+    program = open_program(str(saved_model), "2xGPU:8MiB", wanted, None)
+    plan = program.on_one_device("GPU:1").plan
+    assert "GPU:0" not in {row.name for row in plan.devices}
+    (told,) = [row.message for row in plan.warnings if row.code == "loader_overfills"]
+    assert told.endswith("puts 332 KiB of variables on GPU:0, more than its limit")
+
+
 @pytest.mark.parametrize(
     ("seconds", "beside", "told"),
     [

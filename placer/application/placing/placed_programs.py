@@ -1,6 +1,7 @@
 """``placer.apply``: a plan becomes a program that runs as planned."""
 
 import logging
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ from placer.extraction.reading.checkpoint_index import ABSENT, require_whole_che
 from placer.extraction.reading.loading import load_program
 from placer.files import check_apart, check_outside, replaced
 from placer.graph.stored_variables import sum_bytes
-from placer.plan.loading_facts import NOT_AS_PLANNED, OVERFILLED, loader_message
+from placer.plan.loading_facts import NOT_AS_PLANNED, OVERFILLED, PLAIN, loader_message
 from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
@@ -198,18 +199,20 @@ def _apply(
 def _loader_warnings(program: FlatProgram, plan: Plan, *, drops_unused: bool) -> list[str]:
     """Returns the plan's warnings of loaders that leave it, without bytes that are not written."""
     told = [row.message for row in plan.warnings if row.code in (NOT_AS_PLANNED, OVERFILLED)]
-    if not (told and drops_unused and program.find_stored):
+    if not (told and drops_unused and program.find_stored and plan.loading):
         return told
-    first = next((row for row in plan.devices if row.type != "CPU"), plan.devices[-1])
+    hosts = [row.name for row in plan.devices if row.type == "CPU"]
+    default = next((d for d in plan.loading.devices[PLAIN] if d not in hosts), hosts[-1])
+    cap = {row.name: row.usable_bytes for row in plan.devices}.get(default, math.inf)
     there = {
-        v: plan.placement.get(v.handle or v.follows) == first.name
+        v: plan.placement.get(v.handle or v.follows) == default
         for v in program.find_stored(program).kept
     }
     moved = [v for v, is_there in there.items() if is_there or not (v.by_node or v.host_only)]
     size = sum_bytes(moved)
-    is_over = size > max(first.usable_bytes, sum_bytes(v for v in moved if there[v]))
+    is_over = size > max(cap, sum_bytes(v for v in moved if there[v]))
     if is_over or not all(there[v] for v in moved if v.handle):
-        return [loader_message(size, first.name, is_over=is_over)]
+        return [loader_message(size, default, is_over=is_over)]
     return []
 
 
