@@ -74,9 +74,7 @@ def test_a_placement_whose_need_exceeds_a_cap_is_not_proven_best():
     """Of 1,500 KiB a tensor of 900 gets all, as BFC does not split it, and one of 400 nothing: the
     search says OPTIMAL of peaks, the plan says that nothing is known, and has no bound."""
     graph = draw("a -> b -> c", bytes={"a": 900 * 1024, "b": 400 * 1024})
-    solution = Solution(
-        status=Status.OPTIMAL, device_of=(0, 0, 0), value=2.0, lower_bound=2.0
-    )
+    solution = Solution(status=Status.OPTIMAL, device_of=(0, 0, 0), value=2.0, lower_bound=2.0)
     told = {}
     for kib in (1500, 1900):
         cluster = parse_cluster(f"GPU:0:{kib}KiB")
