@@ -32,10 +32,11 @@ _NUMBERS = ("batch-size", "seed", "steps", "time-limit", "trip-count", "work-lim
 _OTHERS = ("costs", "inputs", "outputs", "ragged", "red-zones", "signature", "tag-set")
 
 _FLAG = "|".join(sorted({*_NAMES, *_TEXTS, *_NUMBERS, *_OTHERS}, key=len, reverse=True))
-_WORD = "auto|never|soft|strict|recompute|release|swap|hybrid|pipeline|step-time|throughput"
+_WORD = "auto|never|soft|strict|hybrid|pipeline|step-time|throughput"
+_MEANS = "(?:recompute|release|swap|order)"
 _VALUE = (
     r"'[^']+'|[^\s;()']*[=\d*%][^\s;()']*(?<![.,;:])|\w+://[^\s;,()]+"
-    rf"|(?:{_WORD}|micro-batches|replicas|N|on|off)(?::\w+)?(?![\w-])"
+    rf"|(?:{_MEANS}(?:,{_MEANS})*|(?:{_WORD}|micro-batches|replicas|N|on|off)(?::\w+)?)(?![\w-])"
 )
 _OPTION = re.compile(
     rf"(?P<command>\bplacer [a-z]+ [^;:,()]*)|--(?P<flag>{_FLAG})(?![\w-])(?: (?P<value>{_VALUE}))?"
@@ -61,6 +62,8 @@ def in_front_words(message: str) -> str:
 
     >>> in_front_words("add --batch-size N, --shape 'x=4xT' or --fit auto (--keep-colocation)")
     "add batch_size=N, shapes={'x': (4, 'T')} or fit='auto' (keep_colocation=True)"
+    >>> in_front_words("--fit swap,recompute did not make the step fit")
+    "fit='swap,recompute' did not make the step fit"
     """
     if _fronts[-1] != "python" or "--" not in message:
         return message
