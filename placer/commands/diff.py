@@ -22,7 +22,7 @@ def _add_diff(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser = commands.add_parser(
         "diff",
         description="Compare two plans (which ops moved, what is sent, required memory, step time) "
-        "or two models (which ops are new, gone or changed, parameters, memory, work).",
+        "or two models (parameters, memory, work, and which ops are new, gone or changed).",
     )
     parser.add_argument("before", metavar="A", help="A plan or a model")
     parser.add_argument("after", metavar="B", help="Another one of the same kind")

@@ -41,8 +41,8 @@ _TABLE = """
 --shape NAME=32x128 * Set the shape of one input or op (repeatable); a dimension may be ? (as
                       declared) or a name: --shape ids=BxT --shape mask=BxT --dim B=8 --dim T=128
 --ragged NAME=32x50 *  Set the size of a ragged or sparse input: 32 rows with 50 values each on
-                      average. 32x50x4: each of the 50 is a row of 4. ?x50: as many rows as the
-                      batch has
+                      average. 32x50x4: each of these 50 is itself a row of 4 values. ?x50: as many
+                      rows as the batch has
 --dim T=128 *         Set the size of the dimensions with this name (repeatable)
 --red-zones off       Predict for a run with TF_DISABLE_RZ_CHECK=1, whose first step takes less
                       memory [default: on]

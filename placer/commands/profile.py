@@ -107,6 +107,11 @@ def run_calibrate(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for files that do not belong together or whose models have changed.
     """
+    if not arguments.output.endswith(".toml"):
+        raise UsageError(
+            f"--output {arguments.output}: --devices reads a cluster file by its name, which must "
+            "end in .toml: choose such a name"
+        )
     require_writable(arguments)
     from cost_models.cluster_files import cluster_toml
     from cost_models.devices import Cluster

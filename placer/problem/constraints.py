@@ -19,7 +19,13 @@ from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 from placer.graph.program_source import Warning_
 from placer.graph.walks import grouped
-from placer.problem.grouping import Restriction, asked_groups, merged_groups
+from placer.problem.grouping import (
+    CPU_CODES,
+    Restriction,
+    asked_groups,
+    kept_on_host,
+    merged_groups,
+)
 from placer.problem.pins import Pin, dtypes_of, pinned_devices
 
 _PREFERRED = "TensorFlow prefers the CPU kernel, whose elements are in host memory"
@@ -113,7 +119,7 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
             devices = _group_devices(several, cluster)
             alike[key] = devices, not _is_held(several, devices)
         devices, is_free = alike[key]
-        is_bound = any(restrictions[op].code in ("fed", "host_only_kernel") for op in group.ops)
+        is_bound = any(restrictions[op].code in CPU_CODES for op in group.ops)
         found.append((devices, is_free, not is_bound and stuck.isdisjoint(group.ops)))
     if ignored:
         told = f"no kernel on the device asked for: {format_count(len(ignored), 'op')} on the CPU"
@@ -128,6 +134,8 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
         warnings.append(("no_cpu_kernel", message, tuple(sorted(stuck))))
     if accelerators > 1:
         warnings.extend(_tied_by_control_flow(graph))
+    if accelerators:
+        warnings.extend(kept_on_host(wanted, restrictions))
     return Constraints(
         restrictions=restrictions,
         groups=groups,

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from cost_models.byte_sizes import format_count
 from cost_models.tensor_size import tensor_bytes
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, OpGraph
 from placer.graph.passes.differentiation import TAPE_GRADIENT, V1_GRADIENT, is_gradient_name
+from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import op_of
 from placer.graph.union_find import UnionFind
 from placer.problem.pins import hint_of
@@ -16,6 +18,9 @@ from placer.problem.pins import hint_of
 SMALL_CONSTANT_BYTES = 1024
 """A constant up to this size stays with its only reader."""
 
+
+CPU_CODES = ("fed", "host_only_kernel")
+"""Codes of restrictions to CPUs that no request can lift."""
 
 OWN_REASONS = frozenset({"small_constant", "returned"})
 """Reasons of groups that nothing asks for: apart, their ops would only send more."""
@@ -99,6 +104,23 @@ def _kept_together(graph: OpGraph, glob: str) -> ColocationGroup:
             f"{hint_of(glob, graph.ops)}"
         )
     return ColocationGroup(ops=ops, reasons=("keep_together",))
+
+
+def kept_on_host(
+    asked: Mapping[str, Sequence[ColocationGroup]], restrictions: Mapping[str, Restriction]
+) -> Iterator[Warning_]:
+    """Warns of groups to keep together that one fed op, or one without a kernel, holds on CPUs."""
+    for request, groups in asked.items():
+        for group in groups if request not in (GRADIENTS, HINTS) else ():
+            bound = [op for op in group.ops if restrictions[op].code in CPU_CODES]
+            if 0 < len(bound) < len(group.ops):
+                reason = restrictions[bound[0]].reason
+                yield (
+                    "together_on_host",
+                    f"{request} keeps {format_count(len(group.ops), 'op')} off the accelerators, "
+                    f"since {bound[0]} is one of them ({reason}): leave such ops out of the glob",
+                    tuple(bound),
+                )
 
 
 def _small_constants(

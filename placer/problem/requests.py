@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.problem.constraints import Constraints
+from placer.problem.grouping import CPU_CODES
 from placer.problem.placement_problem import DEVICE_STRING, PIN, TOGETHER, Request
-
-_HARD = ("fed", "host_only_kernel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +38,11 @@ def confine(
                 kind = PIN if own.code == "pinned" else DEVICE_STRING
                 confined.setdefault((kind, own.request, own.devices), []).append(op_number[name])
                 elsewhere.append(own.devices)
-            elif own.code in _HARD:
+            elif own.code in CPU_CODES:
                 elsewhere.append(own.devices)
         for name, own in zip(members.ops, restrictions, strict=True):
             free = own.unasked or own.devices
-            more = [] if own.code in _HARD else [d for d in elsewhere if not set(d) & set(free)]
+            more = [] if own.code in CPU_CODES else [d for d in elsewhere if not set(d) & set(free)]
             devices = dict.fromkeys((*free, *(name for d in more for name in d)))
             unconfined[op_number[name]] = tuple(sorted(device_number[name] for name in devices))
     # requests in numbers: one per pin or device string, one per --keep-together

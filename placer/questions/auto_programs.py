@@ -261,7 +261,8 @@ def open_program(source: Any, devices: Devices, wanted: Options, data: Any) -> A
             raise UsageError("data is for Keras models; for this program give batch_size or shapes")
         return AutoProgram(source=source, **common)
     if wanted.batch_size is None:
-        raise UsageError("auto requires the batch size of the model: give batch_size")
+        also = "" if data is None else ", since data sets the other dimensions only"
+        raise UsageError(f"auto requires the batch size of the model: give batch_size{also}")
     common["name"] = source.name
     if data is None:
         common["shape_advice"] = (

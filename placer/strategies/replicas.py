@@ -175,7 +175,7 @@ def known_groups(devices: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
     except ValueError as error:
         raise UsageError(str(error)) from error
     if len(groups) < 2 or not all(groups):
-        raise UsageError(f"data parallelism requires two devices or more; there are {len(groups)}")
+        raise UsageError(f"data parallelism requires two devices or more, got {len(groups)}")
     names = [name for group in groups for name in group]
     if len(set(names)) < len(names):
         raise UsageError(f"a device is named twice: {', '.join(names)}")

@@ -178,8 +178,8 @@ def fewest_parts(
     while not plan.fits:
         if parts == most:
             raise NoSolutionError(
-                f"{most} micro-batches were not found to fit {devices} either: weights, and in "
-                f"training their gradients, do not shrink with them; {advice}"
+                f"no number of micro-batches was found to fit {devices}, not even {most}: weights, "
+                f"and in training their gradients, do not shrink with them; {advice}"
             )
         failing, parts = parts, min(most, 2 * parts)
         plan = attempt(parts)

@@ -173,7 +173,7 @@ def costs_case(folder: Path, index: int, random: Random) -> Case:
     model, harmed = _model(folder), folder / "costs.json"
     harmed.write_bytes(mutations.mutate_json(_written_by("-o", *profile), random))
     if index % 5 == 4:
-        return Case.of(["calibrate", str(harmed), "-o", f"{folder}/result"], READ)
+        return Case.of(["calibrate", str(harmed), "-o", f"{folder}/result.toml"], READ)
     options = ["--batch-size", "4", "--costs", str(harmed), "-o", f"{folder}/result"]
     return Case.of(["report", str(model), *options], READ)
 

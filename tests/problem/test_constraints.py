@@ -44,6 +44,18 @@ def test_a_fed_op_sits_on_the_host():
     assert constrain(graph, pins={"x": "CPU:0"}).warnings == ()
 
 
+def test_ops_kept_together_with_a_fed_one_are_said_to_be_on_the_host():
+    """The glob takes the input in; one that leaves it out, or a host without GPUs, says nothing."""
+    graph = draw("x=Placeholder -> a -> b", feeds=["x"])
+    constraints = constrain(graph, keep_together=("*",))
+    assert devices_of(constraints, "b") == ("CPU:0",)
+    ((code, message, ops),) = constraints.warnings
+    assert (code, ops) == ("together_on_host", ("x",))
+    assert "--keep-together '*' keeps 3 ops off the accelerators, since x is one of" in message
+    assert constrain(graph, keep_together=("[ab]",)).warnings == ()
+    assert constrain(graph, "2xCPU:1GiB", keep_together=("*",)).warnings == ()
+
+
 def test_an_op_without_a_gpu_kernel_goes_to_the_cpu_with_its_group():
     """A hash table has only a CPU kernel; the op colocated with it follows."""
     graph = draw("t=HashTableV2 -> a -> b", groups=[["t", "a"]], dtypes={"t": "resource"})

@@ -198,8 +198,8 @@ def _feeds(program: FlatProgram, wanted: ProfileOptions) -> tuple[Bindings, dict
         bindings["ragged"] = dict(wanted.ragged)
     if wanted.batch_size is None and (unsized := open_batches(program, bindings)):
         raise UsageError(
-            f"the batch size of {', '.join(unsized)} is unknown: add --batch-size N, as for the "
-            "plan that these costs are for"
+            f"the batch size of {', '.join(unsized)} is unknown: add --batch-size N, the "
+            "same that you place the model with"
         )
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}

@@ -248,7 +248,7 @@ def describe_mismatch(program: FlatProgram, plan: Any, advice: str = "") -> str:
         made, found = ("a file", "a live program") if from_file else ("a live program", "a file")
         advice = advice or (
             f"the plan was made from {made} and this is {found}, where the ops have other names: "
-            "make the plan from what you apply it to"
+            "make a plan of this program"
         )
     elif is_step and not trains and not from_file:
         advice = advice or "use it with: with plan.bind(model): model.fit(...)"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy
 
+from cost_models.byte_sizes import format_count
 from placer.application.running.even_rows import even_rows
 from placer.application.running.made_up_texts import DEFAULT_DIMENSION, TextMaker
 from placer.application.running.text_readers import fed_texts
@@ -97,7 +98,8 @@ def _by_key(given: Given, known: list[str]) -> Mapping[str, Array]:
         raise UsageError(f"inputs must be a mapping or a list of values; got {given!r}")
     if len(given) != len(known):
         raise UsageError(
-            f"{len(given)} input values are given for {len(known)} inputs ({', '.join(known)})"
+            f"the model takes {format_count(len(known), 'input')} ({', '.join(known)}), got "
+            f"{format_count(len(given), 'value')}"
         )
     return dict(zip(known, given, strict=True))
 

@@ -58,6 +58,6 @@ FORMATS = {
         "every op for Google's Model Explorer", f"{_HERE}.model_explorer:model_explorer"
     ),
     "model-explorer-data": ExportFormat(
-        "op times to color that graph by", f"{_HERE}.model_explorer:node_data"
+        "op times, by which Model Explorer colors the ops", f"{_HERE}.model_explorer:node_data"
     ),
 }

@@ -171,8 +171,8 @@ def _room(conflict: Conflict, usable: str) -> str:
     """Returns what the devices can hold, less what is there before any op is placed."""
     if not conflict.usable_bytes:
         taken = format_bytes(conflict.other_bytes or 0)
-        return f"can hold nothing more: loading puts {taken} of unused variables there"
-    more = ": unused variables that loading puts there take the rest"
+        return f"can hold nothing more: loading puts {taken} there that nothing uses"
+    more = ": what loading puts there and nothing uses takes the rest"
     return f"can hold {usable} at most{more * _is_partly_taken(conflict)}"
 
 

@@ -32,7 +32,10 @@ def cost_text(plan: Plan) -> str:
         parts = [f"{sent} in {counted}"]
     if slower and metrics.slower_seconds:
         longer = format_seconds(metrics.slower_seconds)
-        parts.append(f"{format_bytes(slower)} for ops on slower devices ({longer} longer)")
+        parts.append(
+            f"{format_bytes(slower)} for the extra {longer} of ops on slower devices (what a link "
+            "sends meanwhile)"
+        )
     found = " + ".join(parts) or "nothing sent"
     left = []
     if again:

@@ -5,6 +5,7 @@ from rich.text import Text
 
 from cost_models.byte_sizes import format_bytes, format_count
 from cost_models.device_fit import UNLIMITED
+from cost_models.devices import KERAS_SECONDS
 from placer.plan.measured_costs import MeasuredCosts
 from placer.questions.calibration import Calibration
 from placer.rendering.quantities import format_rate, format_seconds, format_share
@@ -91,11 +92,13 @@ def calibration_blocks(found: Calibration, width: int) -> list[RenderableType]:
     """Returns the rates that the device reaches by kind of op, and how far the fit is off."""
     fitted_to = f"{format_count(found.op_count, 'op')} of {format_count(found.files, 'file')}"
     errors = f"{found.median_error:.0%} median of an op, {found.step_error:.0%} median of a step"
+    keras = found.device.keras_seconds
+    assumed = " (assumed; --keras measures it)" if keras == KERAS_SECONDS else ""
     rows = [
         ("fitted to", Text(fitted_to)),
         ("launch", Text(f"{format_seconds(found.device.launch_seconds)} per op")),
         ("dispatch", Text(f"{format_seconds(found.device.dispatch_seconds)} per op without work")),
-        ("Keras", Text(f"{format_seconds(found.device.keras_seconds)} per step beside its ops")),
+        ("Keras", Text(f"{format_seconds(keras)} per step beside its ops{assumed}")),
         ("error", Text(errors)),
     ]
     listed = [
@@ -115,8 +118,8 @@ def calibration_blocks(found: Calibration, width: int) -> list[RenderableType]:
     flops = format_rate(found.device.peak_flops, "FLOP/s")
     bandwidth = format_rate(found.device.memory_bandwidth, "B/s")
     note = Text(
-        f"Compute, Memory: the share of {flops} and {bandwidth} that these ops reach; -: it limits "
-        "none of them. The table is for ops alone. A step takes "
+        f"Compute, Memory: the share of {flops} and {bandwidth} that these ops reach; -: that rate "
+        "limits no op of this kind. The table is for ops alone. A step takes "
         f"{found.between_ops:.3g} times as long, and the description written includes that.",
         style="dim",
     )

@@ -185,8 +185,8 @@ def _advice_for(record: GpuRecord, usable_bytes: int) -> list[str]:
         )
     if moment.asked_bytes > moment.in_use_bytes:
         found.append(
-            "this request is larger than all that was in use: a smaller batch helps unless it is a "
-            "weight, which takes a larger GPU or placer place over several"
+            "this request is larger than all that was in use: a smaller batch helps, unless the "
+            "tensor is a weight: that requires a larger GPU, or several with placer place"
         )
     elif not found or variables <= (1 - _MUCH) * moment.in_use_bytes:
         found.append("activations and gradients fill it: try a smaller batch, or recomputation")

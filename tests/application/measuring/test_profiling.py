@@ -132,6 +132,12 @@ def test_a_device_is_fitted_to_costs_files(measured, tmp_path, capsys, monkeypat
     options = ["--outputs", "product", "--batch-size", "32"]
     assert main(["report", model, "--devices", device, *options]) == 0
     assert main(["calibrate", costs, "-o", device]) == 2
+    assert "assumed" not in told
+    assert main(["calibrate", costs, "-o", str(tmp_path / "assumed.toml")]) == 0
+    assert "(assumed; --keras measures it)" in capsys.readouterr().out
+    assert main(["calibrate", costs, "-o", str(tmp_path / "device.json")]) == 2
+    assert "must end in .toml" in capsys.readouterr().err
+    assert not (tmp_path / "device.json").exists()
 
 
 def test_a_model_that_does_not_run_here_exits_3(tmp_path, capsys):

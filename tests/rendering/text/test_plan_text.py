@@ -185,14 +185,15 @@ def test_a_cost_is_told_in_parts():
     none = replace(metrics, sent_bytes=0, messages=0)
     linked = replace(small_plan().solver, link_bandwidth=12e9)
     text = render_plan(small_plan(metrics=none, solver=linked), width=200)
-    assert "made of    480 KiB for ops on slower devices (41.0 µs longer)\n" in text
+    extra = "480 KiB for the extra 41.0 µs of ops on slower devices (what a link sends meanwhile)"
+    assert f"made of    {extra}\n" in text
     text = render_plan(small_plan(metrics=metrics, solver=linked), width=200)
-    assert " + 480 KiB for ops on slower devices (41.0 µs longer)\n" in text
+    assert f" + {extra}\n" in text
     # every message and every op is rounded up to whole bytes, as in the cost: 8 + 3 x 3 + 20
     tiny = replace(metrics, sent_bytes=8, messages=3, slower_seconds=17e-9, slower_bytes=20)
     link = replace(linked, value=37, link_bandwidth=1e9, link_latency_seconds=2.1e-9)
     text = render_plan(small_plan(metrics=tiny, solver=link), width=200)
-    told = "8 B sent + 9 B for the latency of 3 messages + 20 B for ops on slower devices (0.02 µs"
+    told = "8 B sent + 9 B for the latency of 3 messages + 20 B for the extra 0.02 µs of ops"
     assert " ".join(told.split()) in " ".join(text.split())
 
 
@@ -221,6 +222,9 @@ def test_why_nothing_fits_is_said_of_a_proof_only():
     over = small_plan(solver=replace(small_plan().solver, status="UNKNOWN"), conflict=conflict)
     assert "Where this placement does not fit" in render_plan(over)
     assert "Why nothing fits" not in render_plan(over)
+    assert small_plan().solver.lower_bound  # a bound is of placements that fit
+    assert "lower bound" not in render_plan(over)
+    assert "gap" not in render_plan(over)
     assert "Why nothing fits" in render_plan(infeasible_plan())
 
 

@@ -156,12 +156,12 @@ def test_a_device_that_is_full_before_any_op_says_of_what() -> None:
     problem = problem_of(resident=[1], tensors=[], capacity=[8])
     conflict = explain_conflict(replace(problem, transient_bytes=(9,)))
     (sentence,) = conflict_sentences(conflict)
-    assert "hold nothing more: loading puts 9 B of unused variables there" in sentence
+    assert "hold nothing more: loading puts 9 B there that nothing uses" in sentence
     assert "has no room left for" in conflict_reason(conflict)
     conflict = explain_conflict(replace(problem, resident_bytes=(7,), transient_bytes=(4,)))
     (sentence,) = conflict_sentences(conflict)
     assert (
-        "can hold 4 B at most: unused variables that loading puts there take the rest" in sentence
+        "can hold 4 B at most: what loading puts there and nothing uses takes the rest" in sentence
     )
     assert "none that it may use has more than 4 B left" in conflict_reason(conflict)
 
