@@ -132,10 +132,8 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
             "will refuse the program"
         )
         warnings.append(("no_cpu_kernel", message, tuple(sorted(stuck))))
-    if accelerators > 1:
-        warnings.extend(_tied_by_control_flow(graph))
-    if accelerators:
-        warnings.extend(kept_on_host(wanted, restrictions))
+    warnings.extend(kept_on_host(wanted, restrictions) if accelerators else ())
+    warnings.extend(_tied_by_control_flow(graph) if accelerators > 1 else ())
     return Constraints(
         restrictions=restrictions,
         groups=groups,

@@ -353,6 +353,15 @@ def test_wrong_requests_are_said(saved_model, settings, told):
         placer.auto(str(saved_model), "2xT4", batch_size=8, **settings)
 
 
+def test_data_does_not_stand_for_a_batch_size():
+    """The message says what data sets, and asks for the rest."""
+    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(2)])
+    with pytest.raises(UsageError, match="give batch_size, since data sets the other dimensions"):
+        placer.auto(model, "2xT4", data=([[1.0] * 4], [[1.0] * 2]))
+    with pytest.raises(UsageError, match="give batch_size$"):
+        placer.auto(model, "2xT4")
+
+
 def test_what_takes_no_time_is_not_asked_to_be_faster(tmp_path):
     """Constants on the host alone: no device or batch makes more of them in a second."""
     with tf.Graph().as_default() as graph, tf.device("/device:CPU:0"):
