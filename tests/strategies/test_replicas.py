@@ -215,7 +215,7 @@ def test_every_replica_can_have_feeds_of_its_own():
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: placer.data_parallel(abs, ["GPU:0"]), "two devices or more; there are 1"),
+        (lambda: placer.data_parallel(abs, ["GPU:0"]), "two devices or more, got 1"),
         (lambda: placer.data_parallel(abs, ["GPU:0", 0]), "named twice"),
         (lambda: placer.data_parallel(abs, REPLICAS, outputs="max"), "can be concat, mean, sum"),
         (lambda: placer.data_parallel(abs, REPLICAS, reduction="max"), "can be mean, sum"),
