@@ -358,7 +358,7 @@ def test_data_does_not_stand_for_a_batch_size():
     model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(2)])
     with pytest.raises(UsageError, match="give batch_size, since data sets the other dimensions"):
         placer.auto(model, "2xT4", data=([[1.0] * 4], [[1.0] * 2]))
-    with pytest.raises(UsageError, match="give batch_size$"):
+    with pytest.raises(UsageError, match=r"give batch_size$"):
         placer.auto(model, "2xT4")
 
 

@@ -105,8 +105,8 @@ class StageCutter:
             size = sum(self.sizes[handle] for handle in weights)
             if size > self.stage_bytes:
                 raise UsageError(
-                    f"{node.name} reads {format_bytes(size)} of weights, and a stage may hold half of "
-                    f"what resident allows, {format_bytes(self.stage_bytes)}: give "
+                    f"{node.name} reads {format_bytes(size)} of weights, and a stage may hold half "
+                    f"of what resident allows, {format_bytes(self.stage_bytes)}: give "
                     f"resident='{spell_bytes(2 * size)}'"
                 )
             if sum(self.sizes[handle] for handle in held | weights) > self.stage_bytes:

@@ -176,7 +176,7 @@ def test_wrong_inputs_and_plans_are_usage_errors(tmp_path):
     plan = plan_for(program, cut_placement(program, ["GPU:0", "GPU:1"]))
     with pytest.raises(UsageError, match="no input 'z'; the inputs are x"):
         verify(path, plan, {"z": [1.0]})
-    with pytest.raises(UsageError, match="the model takes 1 input .*got 2 values"):
+    with pytest.raises(UsageError, match=r"the model takes 1 input .*got 2 values"):
         verify(path, plan, [[1.0], [2.0]])
     plan.model["fingerprint"] = "other"
     with pytest.raises(UsageError, match=r"made for another program: .* have the planned names"):
