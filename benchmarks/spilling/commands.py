@@ -1,10 +1,12 @@
 """Is there a plan wherever everything on the host fits, however small the accelerators are?
 
-    python benchmarks/spilling/commands.py FOLDER [--limit SECONDS] [NAME ...]
+    python benchmarks/spilling/commands.py FOLDER [--limit SECONDS] [--runs N] [--busy 8] [NAME ...]
 
 Graphs of ``benchmarks/graphs.py``, the larger batch of each, built into ``FOLDER`` if they are not
 there, each placed by ``placer place`` on two GPUs whose limits are shares of what one device alone
-requires.  Every request is a row of a table; the exit code is 1 if one has no plan.
+requires, ``--runs`` times, one round of all requests after the other; with ``--busy`` so many
+processes do nothing but turn round meanwhile.  Every request is a row of a table with its best and
+its worst run; the exit code is 1 if one has no plan.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from busy_loops import busy
 from graphs import build_apart
 
 NAMES = (
@@ -28,9 +31,10 @@ NAMES = (
 )  # fmt: skip
 SHARES = (0.8, 0.65, 0.55)
 HEADERS = (
-    "graph", "cap", "exit", "status", "cost, MiB", "bound", "sent", "on the host", "s",
+    "graph", "cap", "status", "cost, MiB", "worst / best", "bound", "sent", "on the host", "s",
 )  # fmt: skip
 _MIB = 1 << 20
+Run = dict[str, Any]
 
 
 def main() -> int:
@@ -39,52 +43,105 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", default=NAMES)
     parser.add_argument("--limit", type=float, default=30.0, help="seconds for each request")
+    parser.add_argument("--runs", type=int, default=1, help="of every request")
+    parser.add_argument("--busy", type=int, default=0, help="loops beside")
     arguments = parser.parse_args()
+    requests = [
+        request for name in arguments.names for request in requests_of(arguments.folder, name)
+    ]
+    runs: dict[tuple[str, float], list[Run]] = {}
+    with busy(arguments.busy):
+        for _ in range(arguments.runs):
+            for graph, share, required in requests:
+                run = place(graph, share, required, arguments.limit)
+                runs.setdefault((graph.stem, share), []).append(run)
+                print(
+                    json.dumps({"graph": graph.stem, "share": share, **run}),
+                    file=sys.stderr,
+                    flush=True,
+                )
     print("| " + " | ".join(HEADERS) + " |\n" + "|---" * len(HEADERS) + "|", flush=True)
-    missing = 0
-    for name in arguments.names:
-        built = build_apart(arguments.folder, [name])
-        graph = max(built, key=lambda path: int(path.stem.rpartition("-b")[2]))
-        for row in place_all(graph, arguments.limit):
-            print("| " + " | ".join(row) + " |", flush=True)
-            missing += row[2] != "0"
-    print(f"\n{missing} requests without a plan")
+    for (name, share), each in runs.items():
+        print("| " + " | ".join((name, f"{share:.0%}", *_row(each))) + " |", flush=True)
+    every = [run for each in runs.values() for run in each]
+    alike = sum(_worst(each) <= 1.1 * _best(each) + (64 << 10) for each in runs.values())
+    print(f"\n{alike} of {len(runs)} requests: worst at most 1.1 times the best plus 64 KiB")
+    print(f"the longest search took {max(run['seconds'] for run in every):.1f} s")
+    missing = sum(run["value"] is None for run in every)
+    print(f"{missing} of {len(every)} runs without a plan")
     return int(missing > 0)
 
 
-def place_all(graph: Path, limit: float) -> Iterator[tuple[str, ...]]:
-    """One row of the table per cap."""
-    outputs = json.loads(graph.with_suffix(".json").read_text())["outputs"]
-    named = ["--outputs", ",".join(outputs), "--red-zones", "off"]
-    report = json.loads(_placer("report", str(graph), *named, "--format", "json").stdout)
-    required = report["memory"]["required_bytes"]
+def requests_of(folder: Path, name: str) -> Iterator[tuple[Path, float, int]]:
+    """Yields the file of a graph with each share and what one device alone requires."""
+    built = build_apart(folder, [name])
+    graph = max(built, key=lambda path: int(path.stem.rpartition("-b")[2]))
+    report = json.loads(_placer("report", str(graph), *_named(graph), "--format", "json").stdout)
     for share in SHARES:
-        plan = graph.with_name(f"{graph.stem}-{share}.plan.json")
-        caps = f"GPU:*={int(share * required)},CPU:0={4 * required + (1 << 30)}"
-        began = time.monotonic()
-        done = _placer(
-            "place", str(graph), *named, "--devices", "2xGPU", "--max-memory", caps,
-            "--time-limit", str(limit), "-o", str(plan), "--force", "-q",
-        )  # fmt: skip
-        seconds = time.monotonic() - began
-        facts = _facts(plan) if done.returncode == 0 else ("", "", "", "", "")
-        yield (graph.stem, f"{share:.0%}", str(done.returncode), *facts, f"{seconds:.0f}")
+        yield graph, share, report["memory"]["required_bytes"]
 
 
-def _facts(path: Path) -> tuple[str, ...]:
-    """Status, cost, bound, and in MiB what a step sends and what is offloaded to the host."""
-    plan: dict[str, Any] = json.loads(path.read_text())
-    solver = plan["solver"]
-    sizes = (
-        solver["value"],
-        solver["lower_bound"],
-        plan["metrics"]["sent_bytes"],
-        sum(device["spilled_bytes"] for device in plan["devices"]),
-    )
+def place(graph: Path, share: float, required: int, limit: float) -> Run:
+    """One run: status, cost and bound, seconds of the search and of the command, and in bytes what
+    a step sends and what is offloaded to the host."""
+    plan = graph.with_name(f"{graph.stem}-{share}.plan.json")
+    caps = f"GPU:*={int(share * required)},CPU:0={4 * required + (1 << 30)}"
+    began = time.monotonic()
+    done = _placer(
+        "place", str(graph), *_named(graph), "--devices", "2xGPU", "--max-memory", caps,
+        "--time-limit", str(limit), "-o", str(plan), "--force", "-q",
+    )  # fmt: skip
+    seconds = time.monotonic() - began
+    if done.returncode != 0:
+        return {"status": f"exit {done.returncode}", "value": None, "seconds": seconds}
+    found = json.loads(plan.read_text())
+    solver = found["solver"]
+    return {
+        "status": solver["status"],
+        "value": solver["value"],
+        "bound": solver["lower_bound"],
+        "sent": found["metrics"]["sent_bytes"],
+        "host": sum(device["spilled_bytes"] for device in found["devices"]),
+        "seconds": solver["seconds"],
+        "command": seconds,
+    }
+
+
+def _named(graph: Path) -> tuple[str, ...]:
+    outputs = json.loads(graph.with_suffix(".json").read_text())["outputs"]
+    return ("--outputs", ",".join(outputs), "--red-zones", "off")
+
+
+def _best(runs: list[Run]) -> float:
+    return min(_cost(run) for run in runs)
+
+
+def _worst(runs: list[Run]) -> float:
+    return max(_cost(run) for run in runs)
+
+
+def _cost(run: Run) -> float:
+    return float("inf") if run["value"] is None else run["value"]
+
+
+def _row(runs: list[Run]) -> tuple[str, ...]:
+    """The best run, its cost with that of the worst."""
+    best = min(runs, key=_cost)
+    if best["value"] is None:
+        return (best["status"], *[""] * (len(HEADERS) - 4), f"{best['seconds']:.0f}")
+    cost = _mib(best["value"])
+    ratio = _worst(runs) / max(1.0, _best(runs))
     return (
-        solver["status"],
-        *("none" if size is None else f"{size / _MIB:.2f}" for size in sizes),
+        best["status"],
+        cost if len(runs) == 1 else f"{cost} to {_mib(_worst(runs))}",
+        f"{ratio:.2f}",
+        *map(_mib, (best["bound"], best["sent"], best["host"])),
+        f"{max(run['seconds'] for run in runs):.0f}",
     )
+
+
+def _mib(size: float | None) -> str:
+    return "none" if size is None else f"{size / _MIB:.2f}"
 
 
 def _placer(*arguments: str) -> subprocess.CompletedProcess[str]:

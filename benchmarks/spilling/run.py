@@ -13,13 +13,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import multiprocessing
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from busy_loops import busy
 from problems import CASES, Case
 
 from placer.prediction.scoring import score
@@ -54,7 +52,7 @@ def main() -> None:
     heads = ["problem", "ops", "best known", "by hand", *(f"{limit:g} s" for limit in limits)]
     print("| " + " | ".join(heads) + " | status |\n" + "|---" * (len(heads) + 1) + "|", flush=True)
     rows = []
-    with _busy(arguments.busy):
+    with busy(arguments.busy):
         for case in CASES:
             if not arguments.names or case.name in arguments.names:
                 rows.append(_row(case, limits, arguments.seed, known, record=arguments.record))
@@ -160,24 +158,6 @@ def _best(
         known[case.name] = {"problem": mark, "cost": cost}
         _BEST.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
     return cost
-
-
-@contextmanager
-def _busy(loops: int) -> Iterator[None]:
-    """So many processes that turn round beside the block."""
-    beside = [multiprocessing.Process(target=_turn, daemon=True) for _ in range(loops)]
-    for each in beside:
-        each.start()
-    try:
-        yield
-    finally:
-        for each in beside:
-            each.kill()
-
-
-def _turn() -> None:
-    while True:
-        pass
 
 
 if __name__ == "__main__":

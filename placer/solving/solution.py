@@ -64,7 +64,8 @@ class Solution:
     ``conflict`` says which caps a placement breaks that is here all the same.
 
     ``is_cut``: the clock ended some part of the search, so that another run may end elsewhere.
-    ``stages`` are what the search did, one after the other.
+    ``stages`` are what the search did, one after the other.  ``others`` are placements that it
+    found beside, the best of them first.
     """
 
     status: Status
@@ -77,6 +78,7 @@ class Solution:
     unsolvable: PlacementProblem | None = None
     is_cut: bool = False
     stages: tuple[Stage, ...] = ()
+    others: tuple[tuple[int, ...], ...] = ()
 
     @property
     def crashes(self) -> dict[str, str]:

@@ -72,8 +72,9 @@ def find_possible_lifetimes(
 
     All accelerators are one here, apart from the host: what GPU kernels keep in host memory stays
     out, as do copies of fetched values.  Both are there whatever the placement, and are for a
-    prediction to count.  So is the copy of its result that a convolution takes when it is tuned,
-    which it does without if need be; its red zones are a buffer of the first of each shape.
+    prediction to count.  What a convolution takes when it is tuned, a copy of its result and red
+    zones about that and a workspace, is a buffer of the first of each shape: it can do without the
+    copy, but few limits are so low that there is no room for it and high enough for the rest.
     """
     alike = next((d for devices in allowed.values() for d in devices if not is_cpu(d)), host)
     together = {
@@ -124,7 +125,8 @@ def _follow(
     for now, op in enumerate(numbers):
         if op in layout.tuned and layout.tuned[op][0] not in tuned:
             tuned.add(layout.tuned[op][0])
-            found.add_buffer(placed[op], begin + now, RED_ZONES_BYTES)
-            found.add_read(placed[op], begin + now, begin + now, RED_ZONES_BYTES)
+            size = layout.tuned[op][1] + 2 * RED_ZONES_BYTES
+            found.add_buffer(placed[op], begin + now, size)
+            found.add_read(placed[op], begin + now, begin + now, size)
     for lifetime in simulation.resident_lifetimes(end):
         add(lifetime, is_resident=True)

@@ -81,7 +81,11 @@ class Orders:
         searched = search_in_child(name, peaks, starts, found.parameters, seconds)
         if searched.device_of is None:
             return searched
-        return replace(searched, device_of=units.expand(searched.device_of))
+        return replace(
+            searched,
+            device_of=units.expand(searched.device_of),
+            others=tuple(map(units.expand, searched.others)),
+        )
 
     def learn(self, found: Record, searched: Solution, over: Sequence[int]) -> str:
         """Sets what the next search is about.  Returns why none follows, if none does."""

@@ -22,12 +22,14 @@ class StageSchedule:
     rows_share_before_orders: float = 0.25  # where a search along the orders comes next
     reserving_share: float = 0.5  # for searches by rows that reserve what the first one missed
     rows_share_of_others: float = 0.6  # of these shares, for another objective
+    others_share: float = 0.2  # for judging what a search found beside what is above a cap
     orders_share: float = 0.75  # for searches along the orders
     orders_share_of_few: float = 0.45  # the same where rows found what fits and may prove it
     mend_share: float = 0.8  # for mending
     soon_share: float = 0.3  # for mending before more search what costs less than
     soon_below: float = 0.5  # times what fits
-    mended_judged: int = 6  # predictions that it has, however late, if that may halve the cost
+    mended_judged: int = 6  # predictions that it has, somewhat late, if that may halve the cost
+    late_seconds: float = 2.0  # beyond the limit at most
     next_share: float = 0.5  # for each search by rows once something was above a cap
     least_rows_seconds: float = 2.0  # to start the solver and find anything
     least_first_seconds: float = 1.0  # the same before a search along the orders

@@ -109,7 +109,8 @@ Way = Rows | Orders
 
 class StagedRun:
     """The stages of one search: ``rows`` and ``fitting_rows``, for the least cost before another
-    objective, remember what they have learned from stage to stage."""
+    objective, remember what they have learned from stage to stage.  It ``is_tight`` where the first
+    plan took several searches: rows say too little then."""
 
     def __init__(self, request: PeakRequest) -> None:
         self.request = request
@@ -123,6 +124,7 @@ class StagedRun:
         self.tried_caps = TriedCaps(len(request.problem.capacity_bytes))
         self.beside: BoundBeside | None = None
         self.tidied_seconds = 0.0
+        self.is_tight = False
 
     @property
     def deadline(self) -> Deadline:
@@ -189,7 +191,9 @@ class StagedRun:
             if searched.device_of is not None:
                 best = found.best
                 over = found.take(searched, is_tidy=way.is_tidy)
-                if found.best is not best and way.tidies:
+                if max(over) > 0:
+                    self.take_others(searched, deadline.part(SCHEDULE.others_share))
+                if found.best is not best and way.tidies and not until_fits:
                     self.tidy(deadline)
             ended = found.ended(until_fits=until_fits) or way.learn(found, searched, over)
             if ended:
@@ -198,6 +202,18 @@ class StagedRun:
             return "its searches are done"
         found.is_cut = found.is_cut or not deadline.is_counted
         return "its time is over"
+
+    def take_others(self, searched: Solution, deadline: Deadline) -> None:
+        """Judges what a search found beside a placement that is above a cap, until one fits: what
+        an allocator loses to gaps differs between placements that cost nearly the same."""
+        best = self.found.best
+        for device_of in searched.others:
+            if deadline.is_over(self.request.predict.longest_seconds):
+                return
+            if value_of(self.request.problem, device_of) < self.found.value:
+                self.found.take(replace(searched, device_of=device_of), is_tidy=False)
+            if self.found.best is not best:
+                return
 
     def tidy(self, deadline: Deadline) -> None:
         """Clears the best placement of debris, as far as there is time for predictions."""

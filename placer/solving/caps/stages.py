@@ -73,6 +73,7 @@ def _first_plan(search: StagedRun, deadline: Deadline) -> Reasons:
     is_open = request.problem.spill == "auto"
     share = SCHEDULE.plan_share_with_host if is_open else SCHEDULE.plan_share
     ended = _along_orders(search, deadline, share, fits_first=True)
+    search.is_tight = search.found.best is not None and search.found.searches > 1
     return "no accelerator holds all", ended
 
 
@@ -172,9 +173,9 @@ TRIED = tuple(name for name in BASELINES if name != "tensorflow-default")
 
 def _rows(search: StagedRun, deadline: Deadline) -> Reasons:
     """A first search by rows, whose bound is proven; of another objective two, as the first may fit
-    by chance.  Of the largest programs layers are a better beginning."""
+    by chance.  Of the largest programs layers are a better beginning, of tight caps orders."""
     request, found, rows = search.request, search.found, search.rows
-    if not request.is_ours or (request.proves_beside and found.known):
+    if not request.is_ours or search.is_tight or (request.proves_beside and found.known):
         return None
     is_twice = request.searches_orders and not request.asks_least_cost
     share, ended = _rows_share(request), ""
@@ -222,7 +223,7 @@ def _least_rows_seconds(request: PeakRequest) -> float:
 def _orders(search: StagedRun, deadline: Deadline) -> Reasons:
     """Searches along the orders, where rows alone say too little."""
     request, found = search.request, search.found
-    is_fitted, is_missed = found.best is not None, search.rows.is_missed
+    is_fitted, is_missed = found.best is not None, search.rows.is_missed or search.is_tight
     if not request.searches_orders or not (request.asks_least_cost or is_fitted):
         return None
     if is_missed or not is_fitted:
@@ -258,7 +259,7 @@ def _mend(search: StagedRun, deadline: Deadline) -> Reasons:
     until, judged = deadline.part(SCHEDULE.mend_share), request.predict.longest_seconds
     if not until.is_counted and near.value is not None and 2 * near.value < found.value:
         least = clock.monotonic() + (1 + SCHEDULE.mended_judged) * judged
-        until = Deadline(max(until.at, least))
+        until = Deadline(max(until.at, min(least, search.deadline.at + SCHEDULE.late_seconds)))
     mended = repair(
         replace(search.peaks, capacity=request.problem.capacity_bytes),
         units.project(near.device_of),

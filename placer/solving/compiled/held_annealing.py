@@ -20,8 +20,11 @@ from placer.solving.compiled.held_bytes import (
     excess_of,
     hold,
     is_better,
+    leave,
+    look,
     next_price,
     shift,
+    take,
 )
 from placer.solving.compiled.neighbours import degree, has_nets, neighbour_device, net_at
 
@@ -50,7 +53,7 @@ def anneal_held(
     table = new_gain_table(arrays, device_of)
     state = device_of.copy()
     devices = limit.shape[0]
-    in_use = hold(held, state, devices, moments)
+    in_use, change = hold(held, state, devices, moments), np.zeros((2, moments + 1))
     excess = excess_of(in_use, limit)
     cost = transfer_of(arrays, state)
     best, best_cost, best_excess = state.copy(), cost, excess
@@ -71,10 +74,11 @@ def anneal_held(
         # a move frees no more than what is above by now: most moves need no closer look
         if more - price * excess > most:
             continue
-        above = shift(held, state, in_use, limit, unit, target)
+        above, first, last = look(held, state, in_use, limit, unit, target, change)
         if more + price * above > most:
-            shift(held, state, in_use, limit, unit, source)
+            leave(change, first, last)
             continue
+        take(state, in_use, unit, target, change, first, last)
         apply_move(arrays, table, unit, target)
         cost += more
         excess += above
@@ -152,17 +156,17 @@ def deal_out(
     state, limits = device_of.copy(), np.full(devices + 1, np.inf)
     limits[:devices] = limit
     state[order] = devices  # nowhere
-    in_use = hold(held, state, devices + 1, moments)
+    in_use, change = hold(held, state, devices + 1, moments), np.zeros((2, moments + 1))
     place = 0
     for unit in order:
         target = sequence[place]
         if arrays.units.allowed[unit, target]:
-            above = shift(held, state, in_use, limits, unit, target)
+            above = shift(held, state, in_use, limits, unit, target, change)
             if above <= TINY or place + 1 == sequence.shape[0]:
                 continue
             place += 1
             if arrays.units.allowed[unit, sequence[place]]:
-                shift(held, state, in_use, limits, unit, sequence[place])
+                shift(held, state, in_use, limits, unit, sequence[place], change)
                 continue
-        shift(held, state, in_use, limits, unit, device_of[unit])
+        shift(held, state, in_use, limits, unit, device_of[unit], change)
     return state

@@ -20,7 +20,8 @@ class Held(NamedTuple):
     at least, ``size[b]`` bytes; ``reader`` (no unit twice), ``read_first``, ``read_last`` and
     ``read_size`` from ``read_start[b]`` to ``read_start[b + 1]`` are its readers.  The buffers of
     unit u are ``buffers[start[u]:start[u + 1]]``.  ``own[u, moment]`` are the bytes that a unit
-    holds wherever the others are; with one column, the same at all moments.
+    holds wherever the others are, from ``own_first[u]`` to ``own_last[u]``; with one column, the
+    same at all moments.
     """
 
     owner: Ints
@@ -35,7 +36,12 @@ class Held(NamedTuple):
     start: Ints
     buffers: Ints
     own: Floats
+    own_first: Ints
+    own_last: Ints
 
+
+Span = tuple[int, int, float]
+"""From when to when a device holds a buffer, and how much of it."""
 
 _NEVER = 1 << 60
 
@@ -66,6 +72,8 @@ def nothing_held(units: int) -> Held:
         start=start,
         buffers=none,
         own=np.zeros((units, 1)),
+        own_first=np.zeros(units, np.int64),
+        own_last=np.full(units, -1),
     )
 
 
@@ -126,45 +134,147 @@ def _span(held: Held, device_of: Ints, buffer: int, device: int) -> tuple[int, i
 
 @compiled
 def shift(
-    held: Held, device_of: Ints, in_use: Floats, limit: Floats, unit: int, target: int
+    held: Held,
+    device_of: Ints,
+    in_use: Floats,
+    limit: Floats,
+    unit: int,
+    target: int,
+    change: Floats,
 ) -> float:
-    """Move a unit to another device; by how much more the devices hold above their ``limit``,
-    summed over all moments."""
-    source = device_of[unit]
-    here, there = in_use[source], in_use[target]
-    more = 0.0
-    columns = held.own.shape[1]
-    for moment in range(in_use.shape[1]):
-        size = held.own[unit, min(moment, columns - 1)]
-        if size > 0.0:
-            more += _add(here, limit[source], moment, moment, -size)
-            more += _add(there, limit[target], moment, moment, size)
-    for buffer in held.buffers[held.start[unit] : held.start[unit + 1]]:
-        first, last, size = _span(held, device_of, buffer, source)
-        begin, end, bytes_ = _span(held, device_of, buffer, target)
-        device_of[unit] = target
-        new_first, new_last, new_size = _span(held, device_of, buffer, source)
-        new_begin, new_end, new_bytes = _span(held, device_of, buffer, target)
-        device_of[unit] = source
-        if first != new_first or last != new_last or size != new_size:
-            more += _add(here, limit[source], first, last, -size)
-            more += _add(here, limit[source], new_first, new_last, new_size)
-        if begin != new_begin or end != new_end or bytes_ != new_bytes:
-            more += _add(there, limit[target], begin, end, -bytes_)
-            more += _add(there, limit[target], new_begin, new_end, new_bytes)
-    device_of[unit] = target
+    """Moves a unit to another device; by how much more the devices hold above their ``limit``,
+    summed over all moments.  ``change`` as for :func:`look`."""
+    if device_of[unit] == target:
+        return 0.0
+    more, first, last = look(held, device_of, in_use, limit, unit, target, change)
+    take(device_of, in_use, unit, target, change, first, last)
     return more
 
 
 @compiled_part
-def _add(in_use: Floats, limit: float, first: int, last: int, size: float) -> float:
-    """Hold more bytes for a while; by how much more that is above the limit, summed."""
-    more = 0.0
+def look(
+    held: Held,
+    device_of: Ints,
+    in_use: Floats,
+    limit: Floats,
+    unit: int,
+    target: int,
+    change: Floats,
+) -> tuple[float, int, int]:
+    """By how much more the devices would hold above their ``limit``, summed over all moments, if a
+    unit were on another device, and the first and the last moment at which that changes anything.
+
+    ``change[0 or 1, moment]``, which has zeros before, has by how much its device and the other one
+    would hold more; :func:`take` or :func:`leave` sets it back.
+    """
+    source, columns = device_of[unit], held.own.shape[1]
+    low, high = held.own_first[unit], held.own_last[unit]
+    if columns == 1 and high >= 0:
+        high = in_use.shape[1] - 1
+    for index in range(held.start[unit], held.start[unit + 1]):
+        begin, end = _differences(held, device_of, held.buffers[index], unit, target, change)
+        low, high = min(low, begin), max(high, end)
+    more, gone, come = 0.0, 0.0, 0.0
+    for moment in range(low, high + 1):
+        gone += change[0, moment]
+        come += change[1, moment]
+        size = held.own[unit, min(moment, columns - 1)]
+        change[0, moment], change[1, moment] = gone - size, come + size
+        before = in_use[source, moment] - limit[source]
+        more += max(0.0, before + gone - size) - max(0.0, before)
+        before = in_use[target, moment] - limit[target]
+        more += max(0.0, before + come + size) - max(0.0, before)
+    if low <= high:
+        change[0, high + 1] = change[1, high + 1] = 0.0
+    return more, low, high
+
+
+@compiled_part
+def take(
+    device_of: Ints, in_use: Floats, unit: int, target: int, change: Floats, first: int, last: int
+) -> None:
+    """Moves the unit that was looked at."""
+    source = device_of[unit]
     for moment in range(first, last + 1):
-        before = in_use[moment]
-        in_use[moment] = before + size
-        more += max(0.0, before + size - limit) - max(0.0, before - limit)
-    return more
+        in_use[source, moment] += change[0, moment]
+        in_use[target, moment] += change[1, moment]
+    leave(change, first, last)
+    device_of[unit] = target
+
+
+@compiled_part
+def leave(change: Floats, first: int, last: int) -> None:
+    """Leaves the unit where it is."""
+    for moment in range(first, last + 1):
+        change[0, moment] = change[1, moment] = 0.0
+
+
+@compiled_part
+def _differences(
+    held: Held, device_of: Ints, buffer: int, unit: int, target: int, change: Floats
+) -> tuple[int, int]:
+    """Adds to ``change``, as differences from moment to moment, what a buffer takes less on the
+    device of a unit and more on another one, if the unit goes there; the moments between which
+    that is so."""
+    source, owner = device_of[unit], held.owner[buffer]
+    home = device_of[owner] if owner >= 0 else -1
+    stays, there, own = (_NEVER, -1, 0.0), (_NEVER, -1, 0.0), (_NEVER, -1, 0.0)
+    for place in range(held.read_start[buffer], held.read_start[buffer + 1]):
+        reader = held.reader[place]
+        read = (held.read_first[place], held.read_last[place], held.read_size[place])
+        if reader == unit:
+            own = read
+        elif device_of[reader] == source:
+            stays = _joined(stays, read)
+        elif device_of[reader] == target:
+            there = _joined(there, read)
+    written = (held.first[buffer], held.done[buffer], held.size[buffer])
+    now, later, came, comes = stays, stays, there, there
+    if home == source:
+        now = _kept(written, _joined(stays, own))
+        if owner != unit:
+            later = _kept(written, stays)
+    else:
+        now = _joined(stays, own)
+    if home == target:
+        came = _kept(written, there)
+    if home == target or owner == unit:
+        comes = _kept(written, _joined(there, own))
+    else:
+        comes = _joined(there, own)
+    low, high = _put(change[0], now, later)
+    begin, end = _put(change[1], came, comes)
+    return min(low, begin), max(high, end)
+
+
+@compiled_part
+def _joined(one: Span, other: Span) -> Span:
+    """From when to when what two read is held, and how much."""
+    return min(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
+
+
+@compiled_part
+def _kept(written: Span, read: Span) -> Span:
+    """From when to when what is written on a device and read there is held, and how much."""
+    return written[0], max(written[1], read[1]), written[2]
+
+
+@compiled_part
+def _put(change: Floats, before: Span, after: Span) -> tuple[int, int]:
+    """Adds the difference of two spans to those of a device; the moments between which they
+    differ."""
+    if before == after:
+        return _NEVER, -1
+    low, high = _NEVER, -1
+    if before[0] <= before[1]:
+        change[before[0]] -= before[2]
+        change[before[1] + 1] += before[2]
+        low, high = before[0], before[1]
+    if after[0] <= after[1]:
+        change[after[0]] += after[2]
+        change[after[1] + 1] -= after[2]
+        low, high = min(low, after[0]), max(high, after[1])
+    return low, high
 
 
 @compiled_part

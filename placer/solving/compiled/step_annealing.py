@@ -57,7 +57,7 @@ def anneal_step(
     used = np.zeros_like(capacity)
     for unit in range(state.shape[0]):
         used[:, state[unit]] += units.weights[:, unit]
-    in_use = hold(held, state, limit.shape[0], moments)
+    in_use, change = hold(held, state, limit.shape[0], moments), np.zeros((2, moments + 1))
     excess = excess_of(in_use, limit)
     timing = Timing(np.zeros(ops), np.full(ops, -1, np.int64))
     tried = Timing(np.zeros(ops), np.full(ops, -1, np.int64))
@@ -80,9 +80,9 @@ def anneal_step(
         source = state[unit]
         if target == source:
             continue
-        more = _move(units, held, used, in_use, limit, state, unit, target)
+        more = _move(units, held, used, in_use, limit, state, unit, target, change)
         if other >= 0:
-            more += _move(units, held, used, in_use, limit, state, other, source)
+            more += _move(units, held, used, in_use, limit, state, other, source, change)
         fits = (used[:, target] <= capacity[:, target]).all() and (
             other < 0 or (used[:, source] <= capacity[:, source]).all()
         )
@@ -101,8 +101,8 @@ def anneal_step(
                 best[:] = state
         else:
             if other >= 0:
-                _move(units, held, used, in_use, limit, state, other, target)
-            _move(units, held, used, in_use, limit, state, unit, source)
+                _move(units, held, used, in_use, limit, state, other, target, change)
+            _move(units, held, used, in_use, limit, state, unit, source, change)
     return best
 
 
@@ -157,11 +157,12 @@ def _move(
     state: Ints,
     unit: int,
     target: int,
+    change: Floats,
 ) -> float:
     """Moves a unit; by how much more is then held above the limits, summed over all moments."""
     used[:, state[unit]] -= units.weights[:, unit]
     used[:, target] += units.weights[:, unit]
-    return float(shift(held, state, in_use, limit, unit, target))
+    return float(shift(held, state, in_use, limit, unit, target, change))
 
 
 @compiled_part

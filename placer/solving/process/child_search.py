@@ -203,4 +203,10 @@ def _checked(answer: Answer, problem: SearchProblem, warnings: Warnings) -> Solu
     device_of = tuple(int(device) for device in answer.device_of)
     if not problem.is_feasible(device_of):
         raise ValueError("the placement breaks a limit")
-    return replace(result, device_of=device_of, value=problem.value(device_of))
+    others = [tuple(map(int, other)) for other in answer.others]
+    return replace(
+        result,
+        device_of=device_of,
+        value=problem.value(device_of),
+        others=tuple(other for other in others if problem.is_feasible(other)),
+    )

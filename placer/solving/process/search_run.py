@@ -60,7 +60,7 @@ class Effort:
 class Answer:
     """A placement of the units, what is proven about it, and the bound so far; ``is_cut`` if the
     clock had a say in it, ``in_cp_sat`` while that runs; ``is_running`` where the search was left
-    behind."""
+    behind.  ``others`` are placements that are nearly as good."""
 
     status: Status = Status.UNKNOWN
     device_of: tuple[int, ...] | None = None
@@ -68,6 +68,7 @@ class Answer:
     is_cut: bool = False
     in_cp_sat: bool = False
     is_running: bool = False
+    others: tuple[tuple[int, ...], ...] = ()
 
 
 class BestSoFar:
@@ -82,6 +83,10 @@ class BestSoFar:
     def keep(self, device_of: Sequence[int]) -> None:
         """A better placement was found."""
         self._change(status=Status.FEASIBLE, device_of=tuple(device_of))
+
+    def keep_others(self, found: Sequence[Sequence[int]]) -> None:
+        """Other placements are nearly as good, the best of them first."""
+        self._change(others=tuple(map(tuple, found)))
 
     def prove(self, status: Status) -> None:
         """Records what is proven about the best placement, or that there is none."""

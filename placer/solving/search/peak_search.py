@@ -77,6 +77,8 @@ def _search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: E
     search = PeakSearch(problem, hints, effort.seed, best.keep)
     search.least = problem.least_bytes
     search.run(effort.deadline, effort.work_limit, effort.threads)
+    others = [each.device_of.tolist() for each in search.population[1:] if each.value < search.most]
+    best.keep_others(others)
     if search.best is not None and search.best.value <= search.least:
         best.prove(Status.OPTIMAL)
 

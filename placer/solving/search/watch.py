@@ -149,6 +149,8 @@ def to_held(buffers: Buffers, own: Floats) -> Held:
     touched = np.concatenate((read_of, np.arange(len(shared))))
     pairs = np.unique((unit * len(shared) + touched)[unit >= 0])
     unit, touched = np.divmod(pairs, max(1, len(shared)))
+    is_held = own > 0.0
+    own_last = np.where(is_held.any(axis=1), moments - 1 - is_held[:, ::-1].argmax(axis=1), -1)
     return Held(
         owner[shared],
         buffers.first[shared],
@@ -162,6 +164,8 @@ def to_held(buffers: Buffers, own: Floats) -> Held:
         _starts(unit, count),
         touched,
         own,
+        is_held.argmax(axis=1),
+        own_last,
     )
 
 

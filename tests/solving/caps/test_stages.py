@@ -602,6 +602,39 @@ def test_searches_leave_time_for_what_the_plan_is_predicted_with(
     assert ends <= 4.0 - 0.3 - ORDERS.judged_last * 0.3
 
 
+def test_what_is_found_beside_a_placement_above_a_cap_is_judged_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two that cost about the same the second fits: no further search is needed for that."""
+    problem = problem_of(
+        resident=[1] * 6, tensors=[(op, [op + 1], 5 + op) for op in range(5)], capacity=[5, 5]
+    )
+    above, fits = (0, 0, 0, 1, 1, 1), (0, 0, 0, 0, 1, 1)
+    judged: list[tuple[int, ...]] = []
+
+    def search(_name: str, peaks: PeakProblem, *_: object) -> Solution:
+        known = [peaks.units.project(each) for each in (above, fits)]
+        return Solution(status=Status.FEASIBLE, device_of=known[0], others=(known[1],))
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        judged.append(tuple(device_of))
+        high = 6 if tuple(device_of) == above else 4
+        return [DevicePeak(peak_bytes=high, moment={0: 1})] * 2
+
+    monkeypatch.setattr(rows, "solve", lambda *_, **__: nothing_found())
+    monkeypatch.setattr(stages, "solve", lambda *_, **__: nothing_found())
+    monkeypatch.setattr(orders, "search_in_child", search)
+    solution = solve_under_peaks(
+        problem,
+        find_peaks,
+        replace(QUICK, time_limit_seconds=3.0),
+        find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1),
+    )
+    assert judged[:2] == [above, fits]
+    first = solution.stages[0]
+    assert (first.name, first.searches, first.value) == ("first plan", 1, value_of(problem, fits))
+
+
 def test_the_same_placement_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers that are above a cap, which rounds come to again and again: one prediction, and no
     further one to say by how much they are."""

@@ -110,15 +110,21 @@ def test_what_is_held_is_kept_up_to_date(seed: int) -> None:
     device_of = np.array([rng.randrange(DEVICES) for _ in range(UNITS)], np.int64)
     limit = np.full(DEVICES, 6.0)
     in_use = hold(held, device_of, DEVICES, times)
+    then, state = hold(held_then, device_of, DEVICES, len(moments)), device_of.copy()
+    change, change_then = np.zeros((2, times + 1)), np.zeros((2, len(moments) + 1))
     for _ in range(10):
         before = np.maximum(0.0, in_use - 6.0).sum()
         unit, target = rng.randrange(UNITS), rng.randrange(DEVICES)
-        if device_of[unit] == target:
-            continue
-        more = shift(held, device_of, in_use, limit, unit, target)
-        assert device_of[unit] == target
+        is_there = device_of[unit] == target
+        more = shift(held, device_of, in_use, limit, unit, target, change)
+        shift(held_then, state, then, limit, unit, target, change_then)
+        assert device_of[unit] == state[unit] == target
         assert (in_use == held_by_definition(peaks, device_of)).all()
+        assert (then == in_use[:, moments]).all()
         assert more == np.maximum(0.0, in_use - 6.0).sum() - before
+        assert not (is_there and more)
+        assert not change.any()
+        assert not change_then.any()
     assert (hold(held_then, device_of, DEVICES, len(moments)) == in_use[:, moments]).all()
     joined = np.unique(device_of, return_inverse=True)[1].astype(np.int64)
     count = joined.max() + 1
