@@ -268,11 +268,7 @@ def _mend(search: StagedRun, deadline: Deadline) -> Reasons:
         found.value,
     )
     found.take(replace(near, device_of=units.expand(mended)), is_tidy=False)
-    why = (
-        "nothing fits yet"
-        if best is None
-        else "trying to bring a cheaper placement under its limits"
-    )
+    why = "nothing fits yet" if best is None else "trying to bring a cheaper one under its limits"
     return why, "no move helps" if found.best is best else "mended"
 
 
