@@ -72,9 +72,10 @@ def find_possible_lifetimes(
 
     All accelerators are one here, apart from the host: what GPU kernels keep in host memory stays
     out, as do copies of fetched values.  Both are there whatever the placement, and are for a
-    prediction to count.  What a convolution takes when it is tuned, a copy of its result and red
-    zones about that and a workspace, is a buffer of the first of each shape: it can do without the
-    copy, but few limits are so low that there is no room for it and high enough for the rest.
+    prediction to count.  What a convolution takes when it is tuned is a buffer of the first of each
+    shape: twice a copy of its result with red zones, as a chunk of less is given whole for the copy
+    and nothing is left for the workspace and its red zones.  It can do without the copy, but few
+    limits are so low that there is no room for it and high enough for the rest.
     """
     alike = next((d for devices in allowed.values() for d in devices if not is_cpu(d)), host)
     together = {
@@ -125,7 +126,7 @@ def _follow(
     for now, op in enumerate(numbers):
         if op in layout.tuned and layout.tuned[op][0] not in tuned:
             tuned.add(layout.tuned[op][0])
-            size = layout.tuned[op][1] + 2 * RED_ZONES_BYTES
+            size = 2 * (layout.tuned[op][1] + RED_ZONES_BYTES)
             found.add_buffer(placed[op], begin + now, size)
             found.add_read(placed[op], begin + now, begin + now, size)
     for lifetime in simulation.resident_lifetimes(end):
