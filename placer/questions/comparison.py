@@ -155,7 +155,7 @@ def _ours(plan: Plan, solver: str) -> ComparedPlacement:
     """The row of the solver that was asked for, which its note names where it is another one."""
     by = "" if solver == DEFAULT_SOLVER else f"by {solver} (--solver): "
     if not plan.placement:
-        note = f"nothing fits ({plan.proof})" if plan.proof else "nothing that fits was found"
+        note = f"no placement fits ({plan.proof})" if plan.proof else "none that fits was found"
         return ComparedPlacement(name=OURS, note=by + note)
     return ComparedPlacement(
         name=OURS,

@@ -233,10 +233,12 @@ def _plan_figures(before: Plan, after: Plan) -> Iterator[Change]:
     sizes = [("required", before.need_bytes, after.need_bytes)]
     sizes += [("peak", before.peak_bytes, after.peak_bytes)]
     devices = dict.fromkeys(row.name for plan in (before, after) for row in plan.devices)
-    over = before.over_bytes, after.over_bytes
+    over = [
+        {name: plan.over_bytes.get(name, 0) for name in plan.need_bytes} for plan in (before, after)
+    ]
     for name in devices:
-        if any(name in side for side in over):
-            first, last = (side.get(name, 0) for side in over)
+        if any(side.get(name) for side in over):
+            first, last = (side.get(name) for side in over)
             yield Change(name=f"over limit {name}", unit="bytes", before=first, after=last)
     for what, first, last in sizes:
         for name in devices:

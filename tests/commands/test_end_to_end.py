@@ -129,7 +129,7 @@ def test_caps_that_nothing_fits_exit_5_with_the_reason(saved_model, tmp_path, ca
     path = tmp_path / "plan.json"
     caps = ["--devices", "2xGPU", "--max-memory", "GPU:*=100KiB", "--offload", "never"]
     assert main(["place", str(saved_model), *BATCH, *caps, "-o", str(path)]) == 5
-    assert "Why nothing fits" in capsys.readouterr().out
+    assert "Why no placement fits" in capsys.readouterr().out
     plan = Plan.load(path)
     assert plan.solver.status == "INFEASIBLE"
     assert plan.conflict is not None

@@ -122,6 +122,27 @@ def test_what_the_allocator_needs_counts_for_every_row():
     assert rows["balanced"].need_bytes["GPU:1"] > 0
 
 
+def test_a_proof_is_of_placements_where_the_program_fits_as_it_is(tmp_path):
+    """Loaders of a placed program put what no op uses on the host, TensorFlow on the first GPU."""
+    module = tf.Module()
+    module.used, module.unused = tf.Variable(tf.ones((64, 64))), tf.Variable(tf.ones((512, 1024)))
+    serve = tf.function(
+        lambda x: {"y": x @ module.used}, input_signature=[tf.TensorSpec((8, 64), name="x")]
+    )
+    tf.saved_model.save(module, tmp_path / "m", signatures=serve)
+    asked = {"devices": "1xGPU:8MiB,CPU:1MiB", "time_limit": 1}
+    rows = strategies(found := compare(tmp_path / "m", **asked))
+    assert rows[OURS].note == "no placement fits (proven)"
+    assert rows["tensorflow-default"].fits
+    text = found.summary(width=120)
+    assert "1 of the 10 other methods fits" in text
+    assert "nothing fits" not in text
+    text = found.plan.summary(width=120)
+    assert text.startswith("No placement fits on 1x GPU (proven): CPU:0 ")
+    assert "nothing fits" not in text
+    assert placer.auto(tmp_path / "m", **asked).chosen == "as-it-is"
+
+
 def test_a_baseline_that_does_not_end_in_time_is_said_not_to(network, monkeypatch):
     """Without any time nothing that looks at the caps ends, neither anew nor with less room; the
     solver is as good as ever."""

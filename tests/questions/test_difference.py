@@ -86,6 +86,12 @@ def test_a_plan_without_a_placement_is_said_to_have_none():
     pair = (infeasible_plan(), small_plan())
     assert "first plan has no placement" in diff_plans(*pair).summary(width=200)
     assert "second plan has no placement" in diff_plans(*reversed(pair)).summary(width=200)
+    full, *others = small_plan().devices
+    over = replace(small_plan(), devices=(replace(full, peak_memory_bytes=107 * MIB), *others))
+    for sides in ((infeasible_plan(), over), (replace(over, devices=tuple(others)), over)):
+        figures = {change.name: change for change in diff_plans(*sides).figures}
+        assert figures["over limit GPU:0"].before is figures["required GPU:0"].before is None
+        assert figures["over limit GPU:0"].after == 7 * MIB
 
 
 def test_other_options_and_a_plan_that_does_not_fit_are_told():

@@ -196,4 +196,4 @@ def _nothing_placed(plan: Plan, devices: str) -> str:
             "may be one."
         )
     why = f": {conflict_reason(plan.conflict)}" if plan.conflict else ""
-    return f"Does not fit on {devices} ({plan.proof}){why}.{fix_words(plan) or _NO_FIX}"
+    return f"No placement fits on {devices} ({plan.proof}){why}.{fix_words(plan) or _NO_FIX}"

@@ -32,7 +32,7 @@ def render_conflict(conflict: Conflict, *, is_proven: bool) -> RenderableType:
         ("because", Text(line)) for line in conflict_sentences(conflict)
     ]
     fixes = "\n".join(fix_line(fix) for fix in conflict.fixes)
-    title = "Why nothing fits" if is_proven else "Where this placement does not fit"
+    title = "Why no placement fits" if is_proven else "Where this placement does not fit"
     label = "would fit" if is_proven else "not tried"
     return Facts(title, [*rows, *([(label, Text(fixes))] if fixes else [])])
 

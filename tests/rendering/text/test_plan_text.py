@@ -65,18 +65,18 @@ b:0           128 B  GPU:1  CPU:0  fetch  device
 """
 
 INFEASIBLE = """\
-Does not fit on 1x GPU (proven): GPU:0 must hold at least 120 MiB and can hold
-100 MiB. Would fit (tried): max_memory='GPU:0=120MiB'.
+No placement fits on 1x GPU (proven): GPU:0 must hold at least 120 MiB and can
+hold 100 MiB. Would fit (tried): max_memory='GPU:0=120MiB'.
 
 models/small
 SavedModel · signature serving_default · batch 32
 
 Placement
-  status  INFEASIBLE (proven impossible: nothing fits these limits and pins)
+  status  INFEASIBLE (proven impossible: no placement fits these limits and pins)
   limits  GPU:0 100 MiB
   search  1.50 s, seed 0
 
-Why nothing fits
+Why no placement fits
   because    GPU:0 (limit 100 MiB) must hold at least 120 MiB: pins={'a*':
              'GPU:0'} (2 ops, 70.0 MiB), the colocation group of w (2 ops, 40.0
              MiB) and other ops that may run nowhere else (10.0 MiB).
@@ -221,8 +221,8 @@ def test_why_nothing_fits_is_said_of_a_proof_only():
     conflict = Conflict(caps=(CapInConflict(device="GPU:0", peak_bytes=9, usable_bytes=8),))
     over = small_plan(solver=replace(small_plan().solver, status="UNKNOWN"), conflict=conflict)
     assert "Where this placement does not fit" in render_plan(over)
-    assert "Why nothing fits" not in render_plan(over)
-    assert "Why nothing fits" in render_plan(infeasible_plan())
+    assert "Why no placement fits" not in render_plan(over)
+    assert "Why no placement fits" in render_plan(infeasible_plan())
 
 
 def test_warnings_and_unmodelled_ops_are_never_silent():
@@ -250,7 +250,7 @@ def test_a_conflict_that_lacks_something_is_shown_all_the_same(key):
     del conflict[key]
     conflict["fixes"] = ["raise \x1b[1mthe cap"]
     text = render_plan(replace(infeasible_plan(), conflict=Conflict.from_json(conflict)))
-    assert "Why nothing fits" in text
+    assert "Why no placement fits" in text
     assert r"raise \x1b[1mthe cap" in text
 
 
@@ -275,7 +275,7 @@ def test_a_proof_without_fit_says_so():
     assert "(proven without fit): " in text
     told = "none found that fits with fit; without it none fits (proven)"
     assert f"UNKNOWN ({told})" in text
-    assert "Why nothing fits" in text
+    assert "Why no placement fits" in text
     plan.raise_for_conflict()
     page = render_page(plan)
     assert ">Not found</p>" in page
