@@ -11,7 +11,7 @@ _ASSUMED = {
 _STATUS_WORDS = {
     "OPTIMAL": "proven best",
     "FEASIBLE": "found, not proven best",
-    "INFEASIBLE": "proven impossible: no placement fits these limits and pins",
+    "INFEASIBLE": "proven: no placement fits these limits and pins",
     "UNKNOWN": "none found that fits, though there may be one",
 }
 

@@ -72,7 +72,7 @@ models/small
 SavedModel · signature serving_default · batch 32
 
 Placement
-  status  INFEASIBLE (proven impossible: no placement fits these limits and pins)
+  status  INFEASIBLE (proven: no placement fits these limits and pins)
   limits  GPU:0 100 MiB
   search  1.50 s, seed 0
 
