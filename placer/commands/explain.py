@@ -29,7 +29,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_time_limit(
         parser,
         None,
-        "a new search for changes that fit",
+        "a new search for changes that make it fit",
         "no new search if the plan already names such changes, else 120",
     )
     options.add_output_options(parser, formats=("text", "json", "markdown"))

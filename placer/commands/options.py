@@ -61,8 +61,8 @@ _TABLE = """
                       transfer]
 --offload auto|never  Offload ops to the CPU when they don't fit on the GPUs, or never [default:
                       auto]
---pin GLOB=GPU:0 *    Pin the ops whose name matches GLOB to a device; * also matches /; of two
-                      globs that match an op the later one counts (repeatable)
+--pin GLOB=GPU:0 *    Pin the ops whose name matches GLOB to a device; * also matches /; if two
+                      globs match an op, the later one counts (repeatable)
 --pin-type GLOB=GPU:0 *  Pin the ops whose type matches GLOB, such as MatMul, to a device
                       (repeatable)
 --keep-together GLOB *  Keep the ops whose name matches GLOB on one device (repeatable)

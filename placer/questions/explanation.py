@@ -211,7 +211,7 @@ def _require_placement(plan: Plan) -> None:
     if not plan.placement:
         raise UsageError(
             "the plan has no placement to explain: plan.summary() says why nothing fits, and "
-            "placer.find_fixes(plan) what would"
+            "placer.find_fixes(plan) finds changes that make it fit"
         )
 
 

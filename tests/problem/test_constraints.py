@@ -107,7 +107,7 @@ def test_of_two_pins_by_name_the_later_one_counts(later):
     constraints = constrain(draw("tower/a -> tower/b"), pins=pins)
     assert devices_of(constraints, "tower/b") == (f"GPU:{later}",)
     help_text = " ".join((Path(__file__).parents[2] / "docs" / "reference.md").read_text().split())
-    assert "of two globs that match an op the later one counts" in help_text
+    assert "if two globs match an op, the later one counts" in help_text
 
 
 def test_device_strings_are_pins_unless_they_are_cleared():

@@ -228,8 +228,8 @@ def resolve_shapes(
     unused = [name for name in sizes if name not in axes]
     if unused:
         raise UsageError(
-            f"no shape uses {unused[0]} (--dim {unused[0]}={sizes[unused[0]]}): name it in one, "
-            f"as in --shape INPUT={unused[0]}x128"
+            f"no shape uses {unused[0]} (--dim {unused[0]}={sizes[unused[0]]}): use it in a "
+            f"shape, as in --shape INPUT={unused[0]}x128"
         )
     found = {name: {"size": known[name], "of": uses} for name, uses in axes.items()}
     return resolved[0], resolved[1], dict[str, dict[str, object]](found)

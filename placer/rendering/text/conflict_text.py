@@ -41,7 +41,8 @@ def conflict_text(conflict: Conflict) -> str:
     """The same in one paragraph."""
     changes = "; ".join(fix_line(fix) for fix in conflict.fixes)
     sentences = conflict_sentences(conflict)
-    return " ".join([*sentences, *([f"Smallest changes that fit: {changes}."] if changes else [])])
+    found = [f"Smallest changes that make it fit: {changes}."] if changes else []
+    return " ".join([*sentences, *found])
 
 
 _SHARED = {
@@ -112,7 +113,7 @@ def conflict_sentences(conflict: Conflict) -> list[str]:
         TOO_LARGE: f"{_named(conflict)} requires {needed} on one device"
         f"{_because(_groups(conflict, sized=False))}, and {devices} "
         f"{_room(conflict, usable)}"
-        f"{pinned and f'; no other is allowed{pinned}'}.",
+        f"{pinned and f'; no other device is allowed{pinned}'}.",
         CONTRADICTION: f"No device may run {_named(conflict)}: {_joined(_asked(conflict))}.",
     }
     if conflict.reason not in sentences:
@@ -173,7 +174,8 @@ def _room(conflict: Conflict, usable: str) -> str:
         taken = format_bytes(conflict.other_bytes or 0)
         return f"can hold nothing more: loading puts {taken} there that nothing uses"
     more = ": what loading puts there and nothing uses takes the rest"
-    return f"can hold {usable} at most{more * _is_partly_taken(conflict)}"
+    each = " each" if len(conflict.devices or ()) > 1 else ""
+    return f"can hold {usable}{each} at most{more * _is_partly_taken(conflict)}"
 
 
 def _is_partly_taken(conflict: Conflict) -> bool:

@@ -33,8 +33,8 @@ def cost_text(plan: Plan) -> str:
     if slower and metrics.slower_seconds:
         longer = format_seconds(metrics.slower_seconds)
         parts.append(
-            f"{format_bytes(slower)} for the extra {longer} of ops on slower devices (what a link "
-            "sends meanwhile)"
+            f"{format_bytes(slower)} for the extra {longer} of ops on slower devices (as much as a "
+            "link sends in that time)"
         )
     found = " + ".join(parts) or "nothing sent"
     left = []

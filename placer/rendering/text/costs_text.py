@@ -118,9 +118,9 @@ def calibration_blocks(found: Calibration, width: int) -> list[RenderableType]:
     flops = format_rate(found.device.peak_flops, "FLOP/s")
     bandwidth = format_rate(found.device.memory_bandwidth, "B/s")
     note = Text(
-        f"Compute, Memory: the share of {flops} and {bandwidth} that these ops reach; -: that rate "
-        "limits no op of this kind. The table is for ops alone. A step takes "
-        f"{found.between_ops:.3g} times as long, and the description written includes that.",
+        f"Compute, Memory: the share of {flops} and {bandwidth} that these ops reach (-: the rate "
+        "limits no op of this kind). The table is for ops alone. A step takes "
+        f"{found.between_ops:.3g} times as long as its ops; the written description includes that.",
         style="dim",
     )
     return [Facts("Calibration", rows), shown, note]

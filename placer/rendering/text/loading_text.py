@@ -50,7 +50,7 @@ def _restored(facts: LoadingFacts, signature: str, kind: str) -> str:
         return found
     file = "SavedModel that Keras exports" if kind == "keras" else "file"
     size = format_bytes(facts.copied_bytes)
-    return f"{found}, {size} of it second copies in the {file} that nothing uses"
+    return f"{found}; {size} of that are second copies in the {file}, and nothing uses them"
 
 
 def need_lines(plan: Plan, width: int) -> list[Text]:

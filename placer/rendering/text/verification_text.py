@@ -61,10 +61,10 @@ def _circumstances(found: Verification) -> str:
     """How it was run: on the hardware or rehearsed, with or without graph optimisation."""
     if found.rehearsed:
         pairs = [f"{a} as {b}" for a, b in sorted(found.stand_ins.items()) if a != b]
-        where = f"Run on CPU devices ({', '.join(pairs)})"
+        where = f"Ran on CPU devices ({', '.join(pairs)})"
     else:
         asked = "the devices asked for" if _asks(found) else "this machine"
-        where = "Run on " + ("simulated GPUs" if found.simulated else asked)
+        where = "Ran on " + ("simulated GPUs" if found.simulated else asked)
     applied = "; the plan was applied to a temporary copy" if found.applied else ""
     optimised = "on" if found.optimised else "off"
     return f"{where}{applied}; graph optimization {optimised}."

@@ -185,7 +185,8 @@ def test_a_cost_is_told_in_parts():
     none = replace(metrics, sent_bytes=0, messages=0)
     linked = replace(small_plan().solver, link_bandwidth=12e9)
     text = render_plan(small_plan(metrics=none, solver=linked), width=200)
-    extra = "480 KiB for the extra 41.0 µs of ops on slower devices (what a link sends meanwhile)"
+    extra = "480 KiB for the extra 41.0 µs of ops on slower devices"
+    extra += " (as much as a link sends in that time)"
     assert f"made of    {extra}\n" in text
     text = render_plan(small_plan(metrics=metrics, solver=linked), width=200)
     assert f" + {extra}\n" in text

@@ -16,7 +16,7 @@ Ran as planned: 3 of 4 ops on their devices, the others explained, outputs
 equal.
 
 placed
-Run on CPU devices (GPU:0 as CPU:1, GPU:1 as CPU:2); graph optimization off.
+Ran on CPU devices (GPU:0 as CPU:1, GPU:1 as CPU:2); graph optimization off.
 
 Verification
   ops         3 of 4 ran where they were asked to; 1 fed
@@ -51,7 +51,7 @@ def test_on_hardware_and_without_a_plan_it_says_so():
     text = render_verification(
         small_verification(rehearsed=False, planned=False), "placed", width=120
     )
-    assert "Run on the devices asked for" in text
+    assert "Ran on the devices asked for" in text
     assert "Rehearsal" not in text
     assert "no plan to compare with" in text
     assert text.startswith("Ran as the model says: 3 of 4 ops")
@@ -76,7 +76,7 @@ def test_where_no_devices_are_asked_for_no_line_says_otherwise():
     assert repr(found) == "<Verification: 1 ops, none of which names a device, 0 mismatches>"
     text = render_verification(found, "m", width=120)
     assert "the model has no devices to check" in text
-    assert "Run on this machine; graph optimization off." in text
+    assert "Ran on this machine; graph optimization off." in text
     assert "ops         1, none of which names a device\n" in text
     assert "devices asked for" not in text
 

@@ -117,7 +117,7 @@ def test_a_group_that_fits_nowhere_is_named() -> None:
     assert conflict.reason == "too_large"
     assert conflict_sentences(conflict) == [
         "op1 with 2 ops that must share its device requires 11 B on one device because of the "
-        "colocation group of op1, and GPU:0 and CPU:0 (limit 8 B each) can hold 8 B at most."
+        "colocation group of op1, and GPU:0 and CPU:0 (limit 8 B each) can hold 8 B each at most."
     ]
 
 
