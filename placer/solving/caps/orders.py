@@ -124,7 +124,7 @@ class Orders:
         best = found.best.device_of
         self.caps.widen(self._counted(best), self._over(found, best))
         if self.is_near and not found.request.asks_least_cost:
-            found.nearest = None  # nothing fits near it
+            found.missed.clear()  # nothing fits near it
         self.is_near = not self.is_near
         self.share = self.schedule.near_share if self.is_near else self.schedule.anew_share
         self.least_seconds = self.schedule.least_seconds

@@ -86,10 +86,14 @@ class PeakRequest:
         return Deadline(at, self.is_counted)
 
 
+def _value(found: Solution) -> float:
+    return math.inf if found.value is None else found.value
+
+
 class Record:
-    """The record of what is found so far: ``best`` keeps all caps; ``nearest``, of what is worth
-    less, is the least ``above`` them all together (bytes); ``bound`` is proven, ``infeasible`` the
-    proof that nothing fits.
+    """The record of what is found so far: ``best`` keeps all caps; ``missed`` are (bytes above them
+    all together, placement), the least above first, each cheaper than those before it; ``bound`` is
+    proven, ``infeasible`` the proof that nothing fits.
 
     ``is_tidy``: the best has no debris.  ``is_cut``: the clock ended some part of the search.
     ``searches`` have been made, and ``stages`` have ended.
@@ -98,8 +102,7 @@ class Record:
     def __init__(self, request: PeakRequest) -> None:
         self.request = request
         self.best: Solution | None = None
-        self.nearest: Solution | None = None
-        self.above = 0
+        self.missed: list[tuple[int, Solution]] = []
         self.bound: float | None = None
         self.infeasible: Solution | None = None
         self.is_tidy = True
@@ -111,8 +114,16 @@ class Record:
     @property
     def value(self) -> float:
         """The cost of the best; infinite where nothing fits yet."""
-        value = None if self.best is None else self.best.value
-        return math.inf if value is None else value
+        return math.inf if self.best is None else _value(self.best)
+
+    @property
+    def nearest(self) -> Solution | None:
+        """Of what is worth less than the best, the placement that is the least above the caps."""
+        return self.nearest_below(math.inf)
+
+    def nearest_below(self, value: float) -> Solution | None:
+        """The same of what is worth less than ``value``."""
+        return next((each for _, each in self.missed if _value(each) < value), None)
 
     @property
     def is_settled(self) -> bool:
@@ -161,11 +172,19 @@ class Record:
         if not above and value < self.value:
             self.best, self.is_tidy = replace(found, status=Status.FEASIBLE), is_tidy
             _LOG.debug("a placement that fits: %s", value)
-        if above and value < self.value and (self.nearest is None or above < self.above):
-            self.nearest, self.above = found, above
-        if self.nearest is not None and (self.nearest.value or 0.0) >= self.value:
-            self.nearest = None
+        elif above:
+            self._miss(above, found)
+        self.missed = [each for each in self.missed if _value(each[1]) < self.value]
         return over
+
+    def _miss(self, above: int, found: Solution) -> None:
+        """Keeps a placement above some cap, unless one is as much above, or less and no dearer."""
+        value = _value(found)
+        if all(
+            less > above or (less < above and _value(other) > value) for less, other in self.missed
+        ):
+            others = [e for e in self.missed if e[0] < above or _value(e[1]) < value]
+            self.missed = sorted([*others, (above, found)], key=lambda each: each[0])
 
     def answer(self, seconds: float) -> Solution:
         """The best placement with what is proven, or why there is none; a search that crashed is

@@ -22,6 +22,7 @@ class StageSchedule:
     rows_share_before_orders: float = 0.25  # where a search along the orders comes next
     reserving_share: float = 0.5  # for searches by rows that reserve what the first one missed
     rows_share_of_others: float = 0.6  # of these shares, for another objective
+    first_mend_share: float = 0.2  # for mending what the first of these searches found
     others_share: float = 0.2  # for judging what a search found beside what is above a cap
     orders_share: float = 0.75  # for searches along the orders
     orders_share_of_few: float = 0.45  # the same where rows found what fits and may prove it

@@ -82,15 +82,19 @@ def _along_orders(
 ) -> str:
     """Searches along the orders, for a share of the time once these are known; of the least cost,
     whatever the objective, for a first fit."""
-    peaks = search.fitting_peaks if fits_first else search.peaks
+    peaks, found = search.fitting_peaks if fits_first else search.peaks, search.found
     if not all(peaks.units.allowed):
         return "an op has no device"
     problem = search.least_cost if fits_first else search.request.problem
     deadline = deadline.part(share)
-    orders = Orders(
-        problem, peaks, search.found, deadline, search.tried_caps, fits_first=fits_first
-    )
+    orders = Orders(problem, peaks, found, deadline, search.tried_caps, fits_first=fits_first)
     most = None if deadline.is_counted else orders.schedule.most_searches
+    if fits_first and search.request.asks_least_cost and not deadline.is_counted:
+        search.pursue(orders, deadline, 1, until_fits=True)
+        if found.best is None:
+            _mend(search, deadline.part(SCHEDULE.first_mend_share))
+        if ended := found.ended(until_fits=True):
+            return ended
     return search.pursue(orders, deadline, most, until_fits=fits_first)
 
 
@@ -242,22 +246,21 @@ def _orders(search: StagedRun, deadline: Deadline) -> Reasons:
 
 def _mend_soon(search: StagedRun, deadline: Deadline) -> Reasons:
     """Mends what costs clearly less than what fits: it is often only a little above a limit."""
-    near, most = search.found.nearest, SCHEDULE.soon_below * search.found.value
-    if near is None or near.value is None or near.value >= most:
-        return None
-    return _mend(search, deadline.part(SCHEDULE.soon_share))
+    near = search.found.nearest_below(SCHEDULE.soon_below * search.found.value)
+    return None if near is None else _mend(search, deadline.part(SCHEDULE.soon_share), near)
 
 
-def _mend(search: StagedRun, deadline: Deadline) -> Reasons:
-    """Mends, move by move, what is above a cap and costs less than what fits."""
+def _mend(search: StagedRun, deadline: Deadline, near: Solution | None = None) -> Reasons:
+    """Mends, move by move, ``near`` or the nearest: above a cap, and cheaper than what fits."""
     request, found = search.request, search.found
-    near = found.nearest
+    near = near or found.nearest
     if not (request.searches_orders and request.asks_least_cost) or near is None:
         return None
     assert near.device_of is not None
     best, units = found.best, search.peaks.units
     until, judged = deadline.part(SCHEDULE.mend_share), request.predict.longest_seconds
-    if not until.is_counted and near.value is not None and 2 * near.value < found.value:
+    is_cheap = near.value is not None and 2 * near.value < found.value
+    if is_cheap and found.stages and not until.is_counted:
         least = clock.monotonic() + (1 + SCHEDULE.mended_judged) * judged
         until = Deadline(max(until.at, min(least, search.deadline.at + SCHEDULE.late_seconds)))
     mended = repair(

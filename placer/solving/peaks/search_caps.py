@@ -14,7 +14,7 @@ class CapSchedule:
 
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
     judged_margin: float = 0.9998  # the same, where the prediction has told by how much
-    wary_margin: float = 0.87  # the same for anything that fits, where the host takes the rest
+    wary_margin: float = 0.9  # the same for anything that fits, where the host takes the rest
     wary: float = 0.15  # of a gap, more for each search that came out above a cap
     most_wary: float = 0.1  # the same where anything that fits will do
     wary_from: float = 0.2  # of all caps together left; in proportion where less is

@@ -65,5 +65,5 @@ def test_of_what_is_above_a_cap_the_nearest_is_kept_if_it_costs_less() -> None:
     assert (found.nearest.device_of, found.value) == (CHEAP, 5.0)
     _take(found, DEAR)
     assert found.nearest.device_of == CHEAP
-    _take(found, (1, 1, 0))  # as much as the nearest, and fits
-    assert (found.nearest, found.value) == (None, 3.0)
+    _take(found, (1, 1, 0))  # as much as the nearest, and fits: what is more above costs less
+    assert (found.nearest.device_of, found.value) == (TOGETHER, 3.0)

@@ -602,10 +602,11 @@ def test_searches_leave_time_for_what_the_plan_is_predicted_with(
     assert ends <= 4.0 - 0.3 - ORDERS.judged_last * 0.3
 
 
-def test_what_is_found_beside_a_placement_above_a_cap_is_judged_too(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("is_found_beside", [True, False])
+def test_what_is_near_a_first_plan_above_a_cap_is_judged_too(
+    monkeypatch: pytest.MonkeyPatch, is_found_beside: bool
 ) -> None:
-    """Of two that cost about the same the second fits: no further search is needed for that."""
+    """Found beside it by the same search, or a few moves away: no further search is needed."""
     problem = problem_of(
         resident=[1] * 6, tensors=[(op, [op + 1], 5 + op) for op in range(5)], capacity=[5, 5]
     )
@@ -614,15 +615,20 @@ def test_what_is_found_beside_a_placement_above_a_cap_is_judged_too(
 
     def search(_name: str, peaks: PeakProblem, *_: object) -> Solution:
         known = [peaks.units.project(each) for each in (above, fits)]
-        return Solution(status=Status.FEASIBLE, device_of=known[0], others=(known[1],))
+        others = (known[1],) if is_found_beside else ()
+        return Solution(status=Status.FEASIBLE, device_of=known[0], others=others)
 
     def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
         judged.append(tuple(device_of))
         high = 6 if tuple(device_of) == above else 4
         return [DevicePeak(peak_bytes=high, moment={0: 1})] * 2
 
+    def mend(peaks: PeakProblem, *_: object) -> list[int]:
+        return list(peaks.units.project(fits))
+
     monkeypatch.setattr(rows, "solve", lambda *_, **__: nothing_found())
     monkeypatch.setattr(stages, "solve", lambda *_, **__: nothing_found())
+    monkeypatch.setattr(stages, "repair", mend)
     monkeypatch.setattr(orders, "search_in_child", search)
     solution = solve_under_peaks(
         problem,
