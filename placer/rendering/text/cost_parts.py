@@ -36,6 +36,9 @@ def cost_text(plan: Plan) -> str:
             f"{format_bytes(slower)} for the extra {longer} of ops on slower devices (as much as a "
             "link sends in that time)"
         )
+    rest = round((solver.value or 0.0) - size - messages * latency - slower)
+    if rest > 0 and any(warning.code == "assumed_sizes" for warning in plan.warnings):
+        parts.append(f"{format_bytes(rest)} of assumed size")
     found = " + ".join(parts) or "nothing sent"
     left = []
     if again:

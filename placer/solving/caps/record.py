@@ -118,7 +118,7 @@ class Record:
 
     @property
     def nearest(self) -> Solution | None:
-        """Of what is worth less than the best, the placement that is the least above the caps."""
+        """The placement that is the least above the caps, of what is worth less than the best."""
         return self.nearest_below(math.inf)
 
     def nearest_below(self, value: float) -> Solution | None:
