@@ -196,6 +196,12 @@ def test_a_cost_is_told_in_parts():
     text = render_plan(small_plan(metrics=tiny, solver=link), width=200)
     told = "8 B sent + 9 B for the latency of 3 messages + 20 B for the extra 0.02 µs of ops"
     assert " ".join(told.split()) in " ".join(text.split())
+    # a tensor without a size counts in the cost as what is assumed of it, and is not among the sent
+    assumed = (PlanWarning(code="assumed_sizes", message="sizes are assumed"),)
+    plan = small_plan(metrics=tiny, solver=replace(link, value=40), warnings=assumed)
+    assert "slower devices (as much as a link sends in that time) + 3 B of assumed size" in (
+        " ".join(render_plan(plan, width=200).split())
+    )
 
 
 def test_all_on_the_host_is_said_beside_the_status():
