@@ -275,7 +275,7 @@ def test_a_placed_function_says_once_that_originals_stay(split, caplog):
     placed = placer.apply(placer.training_step(model, (X, CLASSES)), split)
     for _ in range(2):
         placed((tf.constant(X[:8]), tf.constant(CLASSES[:8])))
-    assert caplog.text.count("have the new values after copy_back()") == 1
+    assert caplog.text.count("call copy_back() to give the originals") == 1
 
 
 def recurrent(use_cudnn="auto"):
