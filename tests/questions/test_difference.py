@@ -103,7 +103,7 @@ def test_other_options_and_a_plan_that_does_not_fit_are_told():
     request = {"objective": "step-time", "offload": "never", "time_limit": 5.0}
     found = diff_plans(before, replace(before, devices=devices, metrics=metrics, request=request))
     text = found.summary(width=200)
-    assert text.startswith("The objective differs, the offload differs, the plan after does not fi")
+    assert text.startswith("The objective and offload differ, the plan after does not fi")
     assert "objective  default -> step-time" in text
     assert "over limit GPU:0" in text
     assert "+7.00 MiB" in text
@@ -117,7 +117,7 @@ def test_plans_of_models_with_little_in_common_say_so_first():
     request = {"shapes": {"ids": [32, 20]}, "keep_together": ["users*", "layers*"]}
     other = replace(small_plan(), placement=placement, request=request)
     text = diff_plans(small_plan(), other).summary(width=200)
-    assert text.startswith("The model differs")
+    assert text.startswith("The model, shapes and keep together differ")
     assert " default -> ids=32x20" in text
     assert " default -> users*, layers*" in text
 
