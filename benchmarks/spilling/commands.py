@@ -65,7 +65,8 @@ def main() -> int:
         print("| " + " | ".join((name, f"{share:.0%}", *_row(each))) + " |", flush=True)
     every = [run for each in runs.values() for run in each]
     alike = sum(_worst(each) <= 1.1 * _best(each) + (64 << 10) for each in runs.values())
-    print(f"\n{alike} of {len(runs)} requests: worst at most 1.1 times the best plus 64 KiB")
+    if arguments.runs > 1:
+        print(f"\n{alike} of {len(runs)} requests: worst at most 1.1 times the best plus 64 KiB")
     print(f"the longest search took {max(run['seconds'] for run in every):.1f} s")
     missing = sum(run["value"] is None for run in every)
     print(f"{missing} of {len(every)} runs without a plan")
