@@ -85,16 +85,17 @@ def check_folder_name(out: str | os.PathLike[str], source: str | os.PathLike[str
     """Raises :class:`UsageError` if ``out`` has the name of a file, and a SavedModel is written of
     ``source``."""
     model, suffix = Path(source), Path(out).suffix
-    if suffix.lower() in _FILE_SUFFIXES and (is_saved_model(model) or is_keras_file(model)):
+    if suffix.lower() in _FILE_SUFFIXES and (saved_model_file(model) or is_keras_file(model)):
         raise UsageError(
             f"{os.fspath(out)} is the name of a file, and a SavedModel folder is written: leave "
             f"out {suffix}"
         )
 
 
-def is_saved_model(path: Path) -> bool:
-    """Whether ``path`` is the folder of a SavedModel."""
-    return any((path / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt"))
+def saved_model_file(folder: Path) -> Path | None:
+    """The file with the graphs of a SavedModel; ``None`` if ``folder`` is not that of one."""
+    files = (folder / name for name in ("saved_model.pb", "saved_model.pbtxt"))
+    return next((file for file in files if file.is_file()), None)
 
 
 def require_own_files(folder: Path, *, whole: bool, follow_links: bool) -> None:

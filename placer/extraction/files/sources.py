@@ -11,6 +11,7 @@ from typing import Any
 from cost_models.device_names import LOCAL
 from placer.errors import ModelError
 from placer.extraction.files.keras_files import is_keras_file, require_known
+from placer.extraction.files.model_paths import saved_model_file
 from placer.extraction.graph_defs.rewritten_nodes import INPUTS, remove_rewriting
 from placer.extraction.input_formats import FILE_FORMATS, is_live, unreadable
 
@@ -87,9 +88,8 @@ def file_hash(path: Path) -> str:
 
 
 def _main_file(folder: Path) -> Path:
-    for name in ("saved_model.pb", "saved_model.pbtxt"):
-        if (folder / name).is_file():
-            return folder / name
+    if (file := saved_model_file(folder)) is not None:
+        return file
     if (folder / "checkpoint").is_file():
         return _meta_file(_latest_checkpoint(folder / "checkpoint"))
     versions = [child for child in folder.iterdir() if (child / "saved_model.pb").exists()]

@@ -260,7 +260,7 @@ def _mend(search: StagedRun, deadline: Deadline, near: Solution | None = None) -
     best, units = found.best, search.peaks.units
     until, judged = deadline.part(SCHEDULE.mend_share), request.predict.longest_seconds
     is_cheap = near.value is not None and 2 * near.value < found.value
-    if is_cheap and found.stages and not until.is_counted:
+    if is_cheap and found.stages and not until.is_counted:  # the first plan is not late
         least = clock.monotonic() + (1 + SCHEDULE.mended_judged) * judged
         until = Deadline(max(until.at, min(least, search.deadline.at + SCHEDULE.late_seconds)))
     mended = repair(
