@@ -88,7 +88,7 @@ def differences(name: str, devices: str, out: Path) -> Iterator[str]:
     words += [",".join(outputs), "--work-limit", "3", "--time-limit", "600"]
     if share:
         whole = placer.place(path, "1xT4", offload="never", **options)
-        cap = int(0.6 * whole.need_bytes["GPU:0"])
+        cap = int(0.6 * whole.required_bytes["GPU:0"])
         options["max_memory"] = dict.fromkeys(("GPU:0", "GPU:1"), cap)
         words += ["--max-memory", f"GPU:*={cap}"]
     found = placer.auto(path, cards, **options)
@@ -97,16 +97,16 @@ def differences(name: str, devices: str, out: Path) -> Iterator[str]:
     rows = {row["name"]: row for row in shown["rows"]}
     for row in found.rows:
         other = rows.get(row.name, {})
-        for key in ("step_seconds", "need_bytes", "note"):
+        for key in ("step_seconds", "required_bytes", "note"):
             pairs.append((f"{row.name} {key} of --dry-run", getattr(row, key), other.get(key)))
         asked = as_asked(row.name, found)
         if row.step_seconds is None or not asked:
             continue
         plans = [placer.place(path, cards, **options, **changes) for changes in asked]
-        alike = (p for p in plans if p.need_bytes == row.need_bytes)
+        alike = (p for p in plans if p.required_bytes == row.required_bytes)
         plan = next((p for p in alike if p.metrics.step_seconds == row.step_seconds), plans[0])
         pairs.append((f"{row.name} step of place", row.step_seconds, plan.metrics.step_seconds))
-        pairs.append((f"{row.name} memory of place", row.need_bytes, plan.need_bytes))
+        pairs.append((f"{row.name} memory of place", row.required_bytes, plan.required_bytes))
         if row.name == found.chosen:
             pairs.append((f"{row.name} placement", found.plan.placement, plan.placement))
     yield from (f"{what}: {one} and {two}" for what, one, two in pairs if one != two)

@@ -155,7 +155,7 @@ def tried(case: Case, out: Path) -> dict[str, Any]:
     source, options = source_of(case, out), {"batch_size": case.batch, **WORK}
     if case.share:
         whole = open_program(source, "1xT4", read_options(options), None).on_one_device("GPU:0")
-        cap = int(case.share * whole.plan.need_bytes["GPU:0"])
+        cap = int(case.share * whole.plan.required_bytes["GPU:0"])
         count = int(case.devices[0])
         options |= {"max_memory": dict.fromkeys(range(count), cap)}
     begin = time.process_time()

@@ -96,7 +96,7 @@ def measure(workload: Any, together: int, cell: tuple[int, int], asked: Any) -> 
     names = formulation.problem.device_names
     device_of = [names.index(device) for device in plan.placement.values()]
     peaks = {d.name: d.peak_memory_bytes or 0 for d in plan.devices}
-    held = [max(peaks[name], plan.need_bytes.get(name, 0)) for name in names]
+    held = [max(peaks[name], plan.required_bytes.get(name, 0)) for name in names]
     return {
         "ops": len(there.graph.ops),
         "devices": count,
@@ -112,7 +112,7 @@ def measure(workload: Any, together: int, cell: tuple[int, int], asked: Any) -> 
         "cpu_seconds": worked,
         "used": len(set(plan.placement.values()) & caps.keys()),
         "share": max(peaks[name] for name in caps) / cap,
-        "need_share": max(plan.need_bytes.get(name, 0) for name in caps) / cap,
+        "need_share": max(plan.required_bytes.get(name, 0) for name in caps) / cap,
         "step_seconds": plan.metrics.step_seconds,
         "debris": debris(formulation.problem, device_of, held) if plan.fits else 0,
     }

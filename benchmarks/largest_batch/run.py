@@ -151,7 +151,7 @@ def ask(name: str) -> None:
                 "fits": found.largest_fitting,
                 "fails": found.smallest_failing,
                 "weight_bytes": sum(weights),
-                "rows": [[r.batch_size, r.need_bytes] for r in found.rows],
+                "rows": [[r.batch_size, r.required_bytes] for r in found.rows],
             }
         )
     )

@@ -185,7 +185,7 @@ def under(program: Any, plain: Any, devices: str, **options: Any) -> tuple[dict[
     try:
         begin = time.perf_counter()
         auto = asked(model, program, devices, time_limit=SEARCH_SECONDS, **options)
-        need = auto.rows[0].need_bytes["GPU:0"]
+        need = auto.rows[0].required_bytes["GPU:0"]
         found |= {"chosen": auto.chosen, "seconds": time.perf_counter() - begin}
         found["rows"] = {row.name: row.note for row in auto.rows}
         with auto.bind(model):

@@ -294,7 +294,7 @@ class _Trials:
             best = self.place(self._with_caps(least, factor))
             if best is None:
                 return None
-            needed = best.need_bytes
+            needed = best.required_bytes
             enough = max(needed[name] / max(size, 1) for name, size in least.items())
             plan = self.place(self._with_caps(least, enough)) if enough > low else None
             if plan is not None:

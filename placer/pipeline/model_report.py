@@ -208,9 +208,9 @@ def _need_facts(found: MemoryNeed | None) -> dict[str, Any]:
         return {}
     return {
         "allocator": found.allocator,
-        "need_bytes": found.need.expected_bytes,
+        "need_bytes": found.need.high_bytes,
+        "need_expected_bytes": found.need.expected_bytes,
         "need_low_bytes": found.need.low_bytes,
-        "need_high_bytes": found.need.high_bytes,
         "need_parts": {
             "tensors": found.tensor_bytes,
             "workspace": found.workspace_bytes,

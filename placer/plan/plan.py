@@ -113,7 +113,7 @@ class Plan(Page):
         return {name: peak for name, peak in peaks.items() if peak is not None}
 
     @property
-    def need_bytes(self) -> dict[str, int]:
+    def required_bytes(self) -> dict[str, int]:
         """The bytes that are held against the caps, by device (``required_bytes`` of its rows);
         empty where nothing is placed."""
         required = {device.name: device.required_bytes for device in self.devices}
@@ -122,7 +122,7 @@ class Plan(Page):
     @property
     def over_bytes(self) -> dict[str, int]:
         """The bytes by which needs exceed their caps, of the devices where they do."""
-        return over_caps(self.need_bytes, {d.name: d.usable_bytes for d in self.devices})
+        return over_caps(self.required_bytes, {d.name: d.usable_bytes for d in self.devices})
 
     @property
     def device_function(self) -> Callable[[Any], str]:

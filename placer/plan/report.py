@@ -102,20 +102,19 @@ class ModelFacts:
 class MemoryFacts:
     """Memory of one step with everything on one device.
 
-    ``peak_bytes`` is expected, while ``peak_op`` runs; over the orders that a step may run in it
-    is from ``low_bytes`` to ``high_bytes``, which is ``validated`` for CPUs only.
-    ``bytes_at_peak`` splits it by kind (see :class:`~placer.prediction.metrics.LiveBuffer`),
-    ``scopes_at_peak`` by name scope; ``largest_at_peak`` are the largest buffers then.
-    ``weight_bytes`` are resident for the forward pass, ``optimizer_state_bytes`` for updates,
-    ``metrics_bytes`` for what only adds up; ``table_bytes`` are lookup tables and string constants.
-    The ``allocator`` (``one region``; ``""``: a CPU) needs ``need_bytes``, from
-    ``need_low_bytes`` to ``need_high_bytes`` over the orders; ``need_parts`` splits what is
-    expected into ``tensors``, ``workspace`` of kernels, ``padding`` and ``fragmentation``.
-    ``needs``, ``need_peak_op`` and ``red_zones`` are those of a plan's device, where it is a GPU.
-    ``with_workspace_bytes`` are in use at most where libraries get the workspaces that they do
-    without if need be (cuDNN's), which is no part of the need.
-    ``required_bytes`` is what has to be within ``usable_bytes`` of that device, as in a plan.
-    ``widest_op`` reads and writes the most at once (``widest_op_bytes``): a device with less
+    ``peak_bytes`` is expected, while ``peak_op`` runs; over the orders that a step may run in it is
+    from ``low_bytes`` to ``high_bytes``, which is ``validated`` for CPUs only.  ``bytes_at_peak``
+    splits it by kind (see :class:`~placer.prediction.metrics.LiveBuffer`), ``scopes_at_peak`` by
+    name scope; ``largest_at_peak`` are the largest buffers then.  ``weight_bytes`` are resident for
+    the forward pass, ``optimizer_state_bytes`` for updates, ``metrics_bytes`` for what only adds
+    up; ``table_bytes`` are lookup tables and string constants.  The ``allocator`` (``one region``;
+    ``""``: a CPU) needs ``need_bytes`` at most over the orders, ``need_low_bytes`` at least;
+    ``need_parts`` splits the median, ``need_expected_bytes``, into ``tensors``, ``workspace`` of
+    kernels, ``padding`` and ``fragmentation``.  ``needs``, ``need_peak_op`` and ``red_zones`` are
+    those of a plan's device, where it is a GPU.  ``with_workspace_bytes`` are in use at most where
+    libraries get the workspaces that they do without if need be (cuDNN's), which is no part of the
+    need.  ``required_bytes`` is what has to be within ``usable_bytes`` of that device, as in a
+    plan.  ``widest_op`` reads and writes the most at once (``widest_op_bytes``): a device with less
     memory cannot run it.
     """
 
@@ -137,8 +136,8 @@ class MemoryFacts:
     widest_op_bytes: int
     allocator: str = ""
     need_bytes: int = 0
+    need_expected_bytes: int = 0
     need_low_bytes: int = 0
-    need_high_bytes: int = 0
     need_parts: Mapping[str, int] = field(default_factory=dict)
     needs: Mapping[str, int] = field(default_factory=dict)
     need_peak_op: str = ""
@@ -149,7 +148,7 @@ class MemoryFacts:
     @property
     def required_bytes(self) -> int:
         """Returns what a cap has to hold, as in a plan."""
-        return required_bytes(self.high_bytes, self.need_high_bytes, self.usable_bytes)
+        return required_bytes(self.high_bytes, self.need_bytes, self.usable_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

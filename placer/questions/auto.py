@@ -179,7 +179,7 @@ class Choice:
             row,
             step_seconds=step,
             samples_per_second=size / step if size and step else None,
-            need_bytes=built.plan.need_bytes,
+            required_bytes=built.plan.required_bytes,
             over_bytes=built.plan.over_bytes,
         )
 

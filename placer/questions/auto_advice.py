@@ -103,11 +103,11 @@ class Advice:
             if row.over_bytes and sum(row.over_bytes.values()) >= least:
                 continue  # a simpler way needs no more
             cards = [(name, self.ways.cluster.device(name).card) for name in row.over_bytes]
-            if any(card and row.need_bytes[name] > card.usable_bytes for name, card in cards):
+            if any(card and row.required_bytes[name] > card.usable_bytes for name, card in cards):
                 continue  # no limit makes a card larger
             if row.over_bytes:
                 least = sum(row.over_bytes.values())
-                least_of = {name: row.need_bytes[name] for name in row.over_bytes}
+                least_of = {name: row.required_bytes[name] for name in row.over_bytes}
                 wanted, devices = self.program.wanted, self.ways.cluster.devices
                 limits = limits_for(devices, least_of, wanted.max_memory, wanted.reserve)
                 yield f"{limits_option(limits)}: {row.name}{gain}"
@@ -131,13 +131,13 @@ class Advice:
         if size < 2 or not rows:
             return
         cap = self.ways.cluster.device(first).usable_bytes
-        low, high, guess, needs = 0, size, size // 2, {size: rows[0].need_bytes[first]}
+        low, high, guess, needs = 0, size, size // 2, {size: rows[0].required_bytes[first]}
         with suppress(PlacerError):  # a batch of fixed size has no smaller one
             while low < guess < high and len(needs) <= _GUESSES:
                 alone = self.program.on_one_device(first, guess)
                 built = self.program.as_it_is(alone, first)
                 low, high = (guess, high) if built.fits else (low, guess)
-                needs[guess] = built.plan.need_bytes[first]
+                needs[guess] = built.plan.required_bytes[first]
                 nearest = sorted(needs.items(), key=lambda item: abs(item[1] - cap))
                 (one, found), (other, beyond) = nearest[:2]
                 slope = (beyond - found) / (other - one)
@@ -176,7 +176,7 @@ class Advice:
         found = {
             row.name: self.choice.built[row.name].seconds_on(cluster)
             for row in self.choice.choosable()
-            if row.need_bytes.keys() <= names
+            if row.required_bytes.keys() <= names
         }
         name = min(found, key=found.__getitem__, default="")
         return name, found.get(name, math.inf)

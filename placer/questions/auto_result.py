@@ -36,11 +36,12 @@ order."""
 class AutoRow:
     """One way to run the program, the simplest first in a result.
 
-    ``changes`` is what is different for the user.  ``step_seconds`` and ``need_bytes`` (by device,
-    the highest over the orders of a step, allocator included) are predicted of what was built, and
-    missing where nothing was; ``least_seconds`` is the step that it cannot beat.  ``over_bytes`` is
-    what the caps lack.  With ``is_exact`` false the results are not those of the whole batch.
-    ``tried`` says whether it was built, or found not to fit.  ``note`` says why it was not chosen.
+    ``changes`` is what is different for the user.  ``step_seconds`` and ``required_bytes`` (by
+    device, the highest over the orders of a step, allocator included) are predicted of what was
+    built, and missing where nothing was; ``least_seconds`` is the step that it cannot beat.
+    ``over_bytes`` is what the caps lack.  With ``is_exact`` false the results are not those of the
+    whole batch.  ``tried`` says whether it was built, or found not to fit.  ``note`` says why it
+    was not chosen.
     """
 
     IN_JSON: ClassVar = ("fits",)
@@ -49,7 +50,7 @@ class AutoRow:
     least_seconds: float
     step_seconds: float | None = None
     samples_per_second: float | None = None
-    need_bytes: Mapping[str, int] = field(default_factory=dict)
+    required_bytes: Mapping[str, int] = field(default_factory=dict)
     over_bytes: Mapping[str, int] = field(default_factory=dict)
     is_exact: bool = True
     tried: bool = False

@@ -30,15 +30,15 @@ class SweepRow:
     """One batch size.  Without devices (or where nothing was placed) the peak is the highest of
     everything on one device; with them, ``peak_bytes`` are by device, and ``transfer_bytes``,
     ``sent_bytes`` and ``step_seconds`` those of the placement (``None`` if there is none).
-    ``need_bytes`` are the required memory by device.  ``flops`` is the work of a step.  Tensors of
-    unknown size (``unknown_tensors``) are not counted: the figures are at least so much.  ``fits``
-    is ``None`` where they are too many to tell."""
+    ``required_bytes`` are the required memory by device.  ``flops`` is the work of a step.  Tensors
+    of unknown size (``unknown_tensors``) are not counted: the figures are at least so much.
+    ``fits`` is ``None`` where they are too many to tell."""
 
     IN_JSON: ClassVar = ("samples_per_second",)
     batch_size: int
     fits: bool | None
     peak_bytes: Mapping[str, int]
-    need_bytes: Mapping[str, int]
+    required_bytes: Mapping[str, int]
     step_seconds: float | None
     flops: int
     transfer_bytes: int | None = None
@@ -158,7 +158,7 @@ class _Trials:
     def row(self, batch_size: int) -> SweepRow:
         """The row of one batch size."""
         found, alone = self._row(batch_size)
-        needs = found.need_bytes or (alone.need_bytes if self.is_one else {})
+        needs = found.required_bytes or (alone.required_bytes if self.is_one else {})
         if needs:
             self.shares[batch_size] = fullest(needs, self.caps)[1]
         return found
@@ -174,7 +174,7 @@ class _Trials:
             batch_size=batch_size,
             fits=_fits(found, need, cap),
             peak_bytes={device: found.memory.high_bytes},
-            need_bytes={device: need},
+            required_bytes={device: need},
             step_seconds=found.compute.step_seconds,
             flops=found.compute.flops,
             unknown_tensors=len(found.unknown_shapes),
@@ -185,7 +185,7 @@ class _Trials:
             alone,
             fits=found.plan.fits,
             peak_bytes=found.plan.peak_bytes,
-            need_bytes=found.plan.need_bytes,
+            required_bytes=found.plan.required_bytes,
             step_seconds=found.plan.metrics.step_seconds,
             transfer_bytes=found.plan.metrics.transfer_bytes,
             sent_bytes=found.plan.metrics.sent_bytes,

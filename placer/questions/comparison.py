@@ -50,10 +50,11 @@ DEFAULT = "tensorflow-default"
 class ComparedPlacement:
     """A row: the placement by the solver, a baseline or a device function.
 
-    ``peak_bytes`` are the highest predicted peaks by device, ``need_bytes`` the required memory,
-    ``over_bytes`` what that exceeds the caps by (only devices that do).  ``placement`` gives the
-    device of every op; it is empty, and all figures are ``None``, where there is no placement:
-    ``note`` says why.  ``lower_bound`` is proven for the objective compared (the solver's only).
+    ``peak_bytes`` are the highest predicted peaks by device, ``required_bytes`` the required
+    memory, ``over_bytes`` what that exceeds the caps by (only devices that do).  ``placement``
+    gives the device of every op; it is empty, and all figures are ``None``, where there is no
+    placement: ``note`` says why.  ``lower_bound`` is proven for the objective compared (the
+    solver's only).
     """
 
     IN_JSON: ClassVar = ("fits",)
@@ -66,7 +67,7 @@ class ComparedPlacement:
     step_seconds: float | None = None
     bottleneck_seconds: float | None = None
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
-    need_bytes: Mapping[str, int] = field(default_factory=dict)
+    required_bytes: Mapping[str, int] = field(default_factory=dict)
     over_bytes: Mapping[str, int] = field(default_factory=dict)
     lower_bound: float | None = None
 
@@ -167,7 +168,7 @@ def _ours(plan: Plan, solver: str) -> ComparedPlacement:
         step_seconds=plan.metrics.step_seconds,
         bottleneck_seconds=plan.metrics.bottleneck_seconds,
         peak_bytes=plan.peak_bytes,
-        need_bytes=plan.need_bytes,
+        required_bytes=plan.required_bytes,
         over_bytes=plan.over_bytes,
         lower_bound=plan.solver.lower_bound,
     )
@@ -265,6 +266,6 @@ def _row(
         step_seconds=figures.step_seconds,
         bottleneck_seconds=figures.bottleneck_seconds,
         peak_bytes={name: metrics.peaks[name].high_bytes for name in problem.device_names},
-        need_bytes=metrics.taken_bytes(workload.cluster.caps),
+        required_bytes=metrics.taken_bytes(workload.cluster.caps),
         over_bytes=metrics.over_caps(workload.cluster.caps),
     )

@@ -230,11 +230,12 @@ def _plan_figures(before: Plan, after: Plan) -> Iterator[Change]:
             unit = key.rpartition("_")[2]
             unit = unit if unit in ("bytes", "seconds") else "count"
             yield Change(name=key, unit=unit, before=first, after=last)
-    sizes = [("required", before.need_bytes, after.need_bytes)]
+    sizes = [("required", before.required_bytes, after.required_bytes)]
     sizes += [("peak", before.peak_bytes, after.peak_bytes)]
     devices = dict.fromkeys(row.name for plan in (before, after) for row in plan.devices)
     over = [
-        {name: plan.over_bytes.get(name, 0) for name in plan.need_bytes} for plan in (before, after)
+        {name: plan.over_bytes.get(name, 0) for name in plan.required_bytes}
+        for plan in (before, after)
     ]
     for name in devices:
         if any(side.get(name) for side in over):

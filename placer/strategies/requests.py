@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from cost_models.devices import Cluster
+from cost_models.devices import Cluster, task_of
 from placer.errors import NoSolutionError, UsageError
 from placer.extraction.division.division import REPLICA, Division
 from placer.graph.program_source import TrainingDivisionFacts
@@ -241,13 +241,16 @@ def replica_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
 
 
 def group_alone(cluster: Cluster, group: Collection[str]) -> Cluster:
-    """The host and some accelerators, which are called what they are called."""
-    kept = tuple(d for d in cluster.devices if d.name in group or d.name == cluster.host.name)
+    """Some accelerators with the CPUs of their tasks and the host, under the names they have."""
+    tasks = {task_of(name) for name in group if cluster.device(name).type != "CPU"}
+    cpus = {d.name for d in cluster.devices if d.type == "CPU" and task_of(d.name) in tasks}
+    wanted = {cluster.host.name, *group, *cpus}
+    kept = tuple(device for device in cluster.devices if device.name in wanted)
     return replace(cluster, devices=kept, unnamed=cluster.default_device)
 
 
 def with_all_threads(cluster: Cluster, name: str) -> Cluster:
-    """The host and one device, which has the threads of the others if all share them."""
+    """One device with what stays beside it, and the threads of the others if all share them."""
     alone, device = group_alone(cluster, [name]), cluster.device(name)
     threads = device.parallel_ops + sum(
         other.parallel_ops

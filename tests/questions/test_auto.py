@@ -130,7 +130,7 @@ def test_where_nothing_fits_the_first_sentence_names_a_fix(saved_model, tmp_path
     changes = [line.partition(": ") for line in found.advice]
     assert [change.split()[:2] for change, _, _ in changes] == [
         ["--offload", "auto"],
-        ["--max-memory", f"GPU:0={spell_bytes(found.rows[0].need_bytes['GPU:0'])}"],
+        ["--max-memory", f"GPU:0={spell_bytes(found.rows[0].required_bytes['GPU:0'])}"],
     ]
     (_, more), *_ = [change.split() for change, _, way in changes if way == AS_IT_IS]
     for changed in ({"offload": "auto"}, {"offload": "never", "max_memory": more}):
@@ -166,7 +166,7 @@ def test_strategies_are_the_rows_of_auto(saved_model, tmp_path, monkeypatch, cap
     for row in divided:
         plan = placer.place(saved_model, devices, batch_size=1024, strategy=row.name, **WORK)
         assert plan.metrics.step_seconds == row.step_seconds
-        assert plan.need_bytes == row.need_bytes
+        assert plan.required_bytes == row.required_bytes
         assert found.with_strategy(row.name).plan.placement == plan.placement
     with pytest.raises(UsageError, match=r"for 'pipeline:3'; there are as-it-is.*builds more"):
         found.with_strategy("pipeline:3")

@@ -93,7 +93,7 @@ def test_a_smaller_batch_fits_as_its_row_has_it():
     def built(size, beside=0):
         need = 2**20 * (size + beside)
         return SimpleNamespace(
-            size=size, plan=SimpleNamespace(need_bytes={"GPU:0": need}), fits=need <= 2**26
+            size=size, plan=SimpleNamespace(required_bytes={"GPU:0": need}), fits=need <= 2**26
         )
 
     program = SimpleNamespace(
@@ -101,8 +101,10 @@ def test_a_smaller_batch_fits_as_its_row_has_it():
         on_one_device=lambda device, size: built(size),
         as_it_is=lambda alone, device: built(alone.size, beside=24),
     )
-    need = built(256, beside=24).plan.need_bytes
-    row = AutoRow(name="as-it-is", changes="", least_seconds=0.0, need_bytes=need, over_bytes=need)
+    need = built(256, beside=24).plan.required_bytes
+    row = AutoRow(
+        name="as-it-is", changes="", least_seconds=0.0, required_bytes=need, over_bytes=need
+    )
     ways = SimpleNamespace(cluster=parse_cluster("1xGPU:64MiB"))
     choice = SimpleNamespace(program=program, ways=ways, rows=[row])
     assert [*Advice(choice)._smaller_batch()] == ["--batch-size 40: as-it-is"]

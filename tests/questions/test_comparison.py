@@ -117,9 +117,9 @@ def test_what_the_allocator_needs_counts_for_every_row():
     assert row.over_bytes == {"GPU:0": alone.need_bytes - cap}
     caps = {0: cap, 1: cap}  # a second run with lower limits has two to fill
     rows = strategies(compare(program, "2xGPU", max_memory=caps, time_limit=1))
-    assert rows["one-device"].need_bytes["GPU:1"] == 0
+    assert rows["one-device"].required_bytes["GPU:1"] == 0
     assert rows["one-device"].over_bytes == row.over_bytes
-    assert rows["balanced"].need_bytes["GPU:1"] > 0
+    assert rows["balanced"].required_bytes["GPU:1"] > 0
 
 
 def test_a_proof_is_of_placements_where_the_program_fits_as_it_is(tmp_path):
@@ -250,7 +250,8 @@ def test_rows_of_one_placement_and_other_figures_stay_apart(found):
     """TensorFlow's default may not fit where the same placement, loaded as planned, does."""
     rows = strategies(found)
     alike = replace(rows["halves"], name="alike")
-    loaded = replace(alike, name="as-loaded", need_bytes={**alike.need_bytes, "GPU:0": 1 << 40})
+    more = {**alike.required_bytes, "GPU:0": 1 << 40}
+    loaded = replace(alike, name="as-loaded", required_bytes=more)
     known = replace(found, strategies=(rows[OURS], rows["halves"], alike, loaded))
     text = render(lambda w: comparison_blocks(known, w), "text", width=100, colour=False)
     assert re.search(r"^  halves +.*same figures: alike$", text, re.M)

@@ -148,7 +148,7 @@ def test_a_figure_is_the_same_wherever_it_stands(plans, kind):
         assert f"<span>{part}</span>" in page
     for number, (device, row) in enumerate(zip(plan.devices, data["devices"], strict=True)):
         required = device.required_bytes
-        assert row["required_bytes"] == required == plan.need_bytes.get(device.name)
+        assert row["required_bytes"] == required == plan.required_bytes.get(device.name)
         if required is None:
             continue
         share = share_of_cap(required, device.usable_bytes)
@@ -163,7 +163,7 @@ def test_a_figure_is_the_same_wherever_it_stands(plans, kind):
         return
     told = " ".join(row.message for row in plan.warnings)
     for name in plan.over_bytes:
-        assert f"{name} requires {format_bytes(plan.need_bytes[name])}" in told
+        assert f"{name} requires {format_bytes(plan.required_bytes[name])}" in told
     sent = sum(t.bytes or 0 for t in plan.transfers if t.kind in ("data", "feed", "fetch"))
     assert data["metrics"]["sent_bytes"] == plan.metrics.sent_bytes == sent
     if kind == "micro-batches":  # what is on the host, the accelerators could not have
@@ -174,7 +174,7 @@ def test_a_figure_is_the_same_wherever_it_stands(plans, kind):
     empty = replace(plan, metrics=replace(plan.metrics, sent_bytes=sent + 7))
     figures = {c.name: (c.unit, c.before, c.after) for c in diff_plans(plan, empty).figures}
     assert figures["sent_bytes"] == ("bytes", sent, sent + 7)
-    for name, required in plan.need_bytes.items():
+    for name, required in plan.required_bytes.items():
         assert figures[f"required {name}"] == ("bytes", required, required)
 
 
@@ -234,17 +234,20 @@ def test_questions_about_a_plan_have_its_figures(plans, requests, kind):
     wanted = Options(**on_accelerators(options))
     compared = compare_workload(prepare(source, devices, wanted), None, [DEFAULT])
     ours, other = compared.strategies[0], compared.plan
-    assert (ours.need_bytes, ours.sent_bytes) == (other.need_bytes, other.metrics.sent_bytes)
+    assert (ours.required_bytes, ours.sent_bytes) == (
+        other.required_bytes,
+        other.metrics.sent_bytes,
+    )
     text, table = (render_result(compared, form, width=250) for form in ("text", "csv"))
     first = next(csv.DictReader(io.StringIO(table)))
     line = next(line for line in text.splitlines() if line.startswith("placer  "))
     assert int(first["sent_bytes"]) == ours.sent_bytes
     assert format_bytes(ours.sent_bytes) in line
-    for name, required in ours.need_bytes.items():
-        assert int(first[f"need_bytes {name}"]) == required
+    for name, required in ours.required_bytes.items():
+        assert int(first[f"required_bytes {name}"]) == required
         assert share_of_cap(required, compared.caps[name]) in line
     if "fit" not in options:
-        assert (other.need_bytes, other.metrics) == (plan.need_bytes, plan.metrics)
+        assert (other.required_bytes, other.metrics) == (plan.required_bytes, plan.metrics)
 
 
 @pytest.mark.slow
@@ -275,7 +278,10 @@ def test_rows_of_other_questions_are_those_of_their_plan(programs):
     for name, devices in (("infer", "2xGPU:1MiB"), ("train", "2xGPU:3MiB")):
         chosen = placer.auto(programs[name], **{**options, "devices": devices})
         row, plan = chosen.row, chosen.plan
-        assert (row.need_bytes, row.step_seconds) == (plan.need_bytes, plan.metrics.step_seconds)
+        assert (row.required_bytes, row.step_seconds) == (
+            plan.required_bytes,
+            plan.metrics.step_seconds,
+        )
         told = " ".join(chosen.summary(width=200).split())
         assert f"{format_seconds(plan.metrics.step_seconds)} a step" in told
         kept = next(
@@ -284,20 +290,18 @@ def test_rows_of_other_questions_are_those_of_their_plan(programs):
             if line["name"] == chosen.chosen
         )
         assert float(kept["step_seconds"]) == row.step_seconds
-        for device, required in plan.need_bytes.items():
+        for device, required in plan.required_bytes.items():
             share = share_of_cap(required, chosen.caps[device])
             assert share == "-" or f"{device} {share}" in told
-            assert int(kept[f"need_bytes {device}"]) == required
+            assert int(kept[f"required_bytes {device}"]) == required
         assert chosen.caps["CPU:0"] == AMPLE_BYTES
     swept = placer.sweep(programs["infer"], [64], "2xGPU:1MiB", time_limit=5.0, max_trials=0)
     (row,), (report,) = swept.rows, swept.reports
-    assert (row.need_bytes, row.sent_bytes) == (
-        report.plan.need_bytes,
+    assert (row.required_bytes, row.sent_bytes) == (
+        report.plan.required_bytes,
         report.plan.metrics.sent_bytes,
     )
-    assert report.memory.required_bytes == max(
-        report.memory.high_bytes, report.memory.need_high_bytes
-    )
+    assert report.memory.required_bytes == max(report.memory.high_bytes, report.memory.need_bytes)
 
 
 @pytest.mark.slow
@@ -309,18 +313,18 @@ def test_a_row_of_a_sweep_is_the_plan_of_its_batch(plans, requests, kind):
     del options["batch_size"]
     swept = placer.sweep(source, [64], devices, max_trials=0, **options)
     (row,), metrics = swept.rows, plan.metrics
-    assert (row.fits, row.need_bytes, row.peak_bytes) == (
+    assert (row.fits, row.required_bytes, row.peak_bytes) == (
         plan.fits,
-        plan.need_bytes,
+        plan.required_bytes,
         plan.peak_bytes,
     )
     assert (row.sent_bytes, row.step_seconds) == (metrics.sent_bytes, metrics.step_seconds)
     text = swept.summary(width=200)
     line = next(line for line in text.splitlines() if line.strip().startswith("64  "))
-    for figure in (*map(format_bytes, plan.need_bytes.values()), format_bytes(row.sent_bytes)):
+    for figure in (*map(format_bytes, plan.required_bytes.values()), format_bytes(row.sent_bytes)):
         assert (figure in line) == bool(plan.placement)
-    name, _ = fullest(plan.need_bytes, swept.caps)
-    share = share_of_cap(plan.need_bytes[name], swept.caps[name]) if name else "FLOP"
+    name, _ = fullest(plan.required_bytes, swept.caps)
+    share = share_of_cap(plan.required_bytes[name], swept.caps[name]) if name else "FLOP"
     assert line.rstrip().endswith(share)
     assert not (plan.fits and name) or f"{name} {share} full" in plan_answer(plan)
     limits = ", ".join(
@@ -351,13 +355,32 @@ def test_what_is_loaded_and_not_used_counts_alike(tmp_path):
     assert [row.code for row in chosen.plan.warnings] == ["assumed_host"]
     assert chosen.plan.solver.value >= chosen.plan.metrics.sent_bytes  # no search, and a cost
     row = chosen.rows[0]
-    assert (row.name, row.need_bytes["GPU:0"]) == ("as-it-is", required)
+    assert (row.name, row.required_bytes["GPU:0"]) == ("as-it-is", required)
     workload = prepare(path, "1xGPU:8MiB", Options(**options))
     default = compare_workload(workload, None, [DEFAULT]).strategies[1]
-    assert default.need_bytes["GPU:0"] == required
+    assert default.required_bytes["GPU:0"] == required
     plan = placer.place(path, "1xGPU:8MiB", **options)
-    assert (one.plan.placement, one.plan.need_bytes) == (plan.placement, plan.need_bytes)
-    assert plan.need_bytes["GPU:0"] < required
+    assert (one.plan.placement, one.plan.required_bytes) == (plan.placement, plan.required_bytes)
+    assert plan.required_bytes["GPU:0"] < required
+
+
+def test_cpus_of_a_task_hold_what_they_hold_in_a_comparison(tmp_path):
+    """A constant on the host is at the same task in the row that changes nothing of ``auto``, and
+    in that of TensorFlow's own placement."""
+    import tensorflow as tf
+
+    (tmp_path / "hosts.toml").write_text(HOSTS)
+
+    @tf.function(input_signature=[tf.TensorSpec([64, 256], name="x")])
+    def program(x):
+        return tf.reshape(tf.transpose(x), [4, 64, 64]) @ tf.ones([64, 8])
+
+    chosen = placer.auto(program, str(tmp_path / "hosts.toml"), **QUICK)
+    workload = prepare(program, str(tmp_path / "hosts.toml"), Options(**QUICK))
+    default = compare_workload(workload, None, [DEFAULT]).strategies[1]
+    left = {**default.required_bytes, **chosen.rows[0].required_bytes}
+    assert left == default.required_bytes
+    assert any(left[name] for name in left if "task" in name and "CPU" in name)
 
 
 @pytest.mark.slow
@@ -429,12 +452,12 @@ def test_whoever_names_a_limit_names_its_reserve(programs):
             + each.summary().count(f"GPU:0: {told}")
             == 1
         ), each
-    assert share_of_cap(plan.need_bytes["GPU:0"], 4 * 2**20) in found[2].summary()
+    assert share_of_cap(plan.required_bytes["GPU:0"], 4 * 2**20) in found[2].summary()
     # what does not fit
     small = {**reserve, "devices": "1xGPU:3MiB", "reserve": "1MiB", "offload": "never"}
     told = "3.00 MiB less the reserve of 1.00 MiB"
     plan = placer.place(train, **small)
-    required, more = plan.need_bytes["GPU:0"], plan.over_bytes["GPU:0"]
+    required, more = plan.required_bytes["GPU:0"], plan.over_bytes["GPU:0"]
     with pytest.raises(NoSolutionError) as failed:
         require_placement(plan)
     chosen = placer.auto(train, **small)

@@ -78,7 +78,7 @@ def asked(name, model, x, y, devices, clusters):
     if devices == "small":
         whole = placer.auto(model, cluster := "1xT4", **settings)
         assert whole.changes_nothing
-        settings["max_memory"] = {0: int(0.9 * whole.row.need_bytes["GPU:0"])}
+        settings["max_memory"] = {0: int(0.9 * whole.row.required_bytes["GPU:0"])}
     return ANSWERS.setdefault((name, devices), placer.auto(model, cluster, **settings))
 
 
@@ -155,7 +155,7 @@ def test_a_rewritten_step_trains_bit_for_bit():
     expected = plain.fit(x, y, **settings).history
     model, x, y = fresh(deep)
     asked = {"batch_size": 512, "for_": "memory", "offload": "never"}
-    need = placer.auto(model, "1xT4", **asked).row.need_bytes["GPU:0"]
+    need = placer.auto(model, "1xT4", **asked).row.required_bytes["GPU:0"]
     auto = placer.auto(model, "1xT4", max_memory={0: int(0.8 * need)}, **asked)
     assert auto.chosen == "recompute", auto.summary()
     assert auto.plan.rewriting.late_values

@@ -250,7 +250,7 @@ def test_auto_takes_all_reduce_where_it_is_faster(tmp_path):
     assert steps["all-reduce:2"] < 0.9 * steps["replicas:2"]
     # every device has all weights, and the ring's time is in the step
     weights = 4 * sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-    assert all(auto.row.need_bytes[name] > weights for name in ("GPU:0", "GPU:1"))
+    assert all(auto.row.required_bytes[name] > weights for name in ("GPU:0", "GPU:1"))
     assert steps["all-reduce:2"] > weights / 8e7
     with auto.bind(model) as block:
         found = model.fit(x, y, epochs=2, **FIT).history

@@ -80,8 +80,8 @@ def plan_answer(plan: Plan) -> str:
         )
     figures = []
     caps = {row.name: row.usable_bytes for row in plan.devices}
-    if name := fullest(plan.need_bytes, caps)[0]:
-        figures.append(f"{name} {share_of_cap(plan.need_bytes[name], caps[name])} full")
+    if name := fullest(plan.required_bytes, caps)[0]:
+        figures.append(f"{name} {share_of_cap(plan.required_bytes[name], caps[name])} full")
     figures.append(f"sends {format_bytes(plan.metrics.sent_bytes)} a step")
     return f"{_fits(plan, devices)}: {', '.join(figures)} ({status_words(plan)})."
 
@@ -95,7 +95,7 @@ def fix_words(plan: Plan) -> str:
     if not untried and plan.request.get("offload") == NEVER:
         untried = "--offload auto"
     if not untried and plan.over_bytes:
-        needed = {name: plan.need_bytes[name] for name in plan.over_bytes}
+        needed = {name: plan.required_bytes[name] for name in plan.over_bytes}
         asked, reserve = plan.request.get("max_memory"), plan.request.get("reserve")
         untried = limits_option(limits_for(plan.devices, needed, asked, reserve))
     return f" May fit (not tried): {untried}." if untried else ""
@@ -159,10 +159,10 @@ def required_note(plan: Plan) -> str:
         row.type == "CPU" and (row.required_bytes or 0) > (row.peak_memory_bytes or 0)
         for row in plan.devices
     ):
-        told.append("Required of a CPU: the peak when ops run in parallel.")
+        told.append("A CPU requires more than its peak where ops run at the same time.")
     if any((row.need_bytes or 0) > (row.required_bytes or 0) for row in plan.devices):
         least = format_bytes(LEAST_LIMIT_BYTES)
-        told.append(f"Required under a limit below {least}: the peak.")
+        told.append(f"Under a limit below {least} the peak is what is required.")
     return " ".join(told)
 
 

@@ -59,9 +59,11 @@ def auto_csv(found: AutoResult) -> str:
     """One row per way; bytes and seconds are plain numbers."""
     names = "name changes fits is_exact step_seconds samples_per_second least_seconds note"
     keys = names.split()
-    header = (*keys, *(f"need_bytes {device}" for device in found.caps))
+    header = (*keys, *(f"required_bytes {device}" for device in found.caps))
     fields = attrgetter(*keys)
-    return to_csv(header, ((*fields(r), *map(r.need_bytes.get, found.caps)) for r in found.rows))
+    return to_csv(
+        header, ((*fields(r), *map(r.required_bytes.get, found.caps)) for r in found.rows)
+    )
 
 
 def verdict(found: AutoResult) -> str:
@@ -128,7 +130,7 @@ def _told(row: AutoRow, found: AutoResult) -> Text:
     if row.step_seconds is not None:
         shares = [
             f"{name} {share}"
-            for name, need in row.need_bytes.items()
+            for name, need in row.required_bytes.items()
             if name in found.caps and (share := share_of_cap(need, found.caps[name])) != "-"
         ]
         told = [_speed(row), ", ".join(shares)]

@@ -63,12 +63,12 @@ def comparison_csv(found: Comparison) -> str:
             row.name,
             *(getattr(row, key) for key in keys),
             *map(row.peak_bytes.get, found.caps),
-            *map(row.need_bytes.get, found.caps),
+            *map(row.required_bytes.get, found.caps),
             _note(found, row),
         )
         for row in found.strategies
     ]
-    sizes = (f"{key} {device}" for key in ("peak_bytes", "need_bytes") for device in found.caps)
+    sizes = (f"{key} {device}" for key in ("peak_bytes", "required_bytes") for device in found.caps)
     return to_csv(("strategy", *keys, *sizes, "note"), rows)
 
 
@@ -113,7 +113,10 @@ def _table(
             row.name,
             "-" if row.transfer_bytes is None else "yes" if row.fits else "no",
             *(known(getattr(row, key), render) for key, (_, render) in _FIGURES.items()),
-            *(share_of_cap(row.need_bytes.get(device), cap) for device, cap in found.caps.items()),
+            *(
+                share_of_cap(row.required_bytes.get(device), cap)
+                for device, cap in found.caps.items()
+            ),
         )
         for row, *_ in groups
     ]

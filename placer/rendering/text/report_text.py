@@ -204,7 +204,7 @@ def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
     if memory.need_parts["tensors"] > memory.high_bytes:  # more than any moment of a step has
         parts[0] += " while loading"
     made_of = ", ".join(parts) or "nothing"
-    if (more := memory.required_bytes - memory.need_bytes) > 0:
+    if (more := memory.required_bytes - memory.need_expected_bytes) > 0:
         made_of += f"; {format_bytes(more)} more in the worst order of the ops"
     rows: list[tuple[str, RenderableType]] = [
         ("required", Text(required, style="bold")),
@@ -212,7 +212,7 @@ def _required_rows(report: Report) -> list[tuple[str, RenderableType]]:
     ]
     if len(set(memory.needs.values())) > 1:
         rows.append(("by phase", need_parts_text(memory.needs, memory.red_zones)))
-    if memory.with_workspace_bytes > memory.need_high_bytes:
+    if memory.with_workspace_bytes > memory.need_bytes:
         most = format_bytes(memory.with_workspace_bytes)
         rows.append(("may use", f"{most} where cuDNN finds room for larger workspaces"))
     return rows

@@ -68,16 +68,23 @@ def sweep_csv(found: Sweep) -> str:
     figures = "batch_size fits step_seconds samples_per_second flops transfer_bytes sent_bytes"
     keys = (*figures.split(), "status", "unknown_tensors")
     fields = attrgetter(*keys)
-    header = [*keys, *(f"{key} {d}" for key in ("peak_bytes", "need_bytes") for d in found.caps)]
+    header = [
+        *keys,
+        *(f"{key} {d}" for key in ("peak_bytes", "required_bytes") for d in found.caps),
+    ]
     rows = [
-        (*fields(row), *map(row.peak_bytes.get, found.caps), *map(row.need_bytes.get, found.caps))
+        (
+            *fields(row),
+            *map(row.peak_bytes.get, found.caps),
+            *map(row.required_bytes.get, found.caps),
+        )
         for row in found.rows
     ]
     return to_csv(header, rows)
 
 
 def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
-    needs = [row.need_bytes.get(device) for device in found.caps]
+    needs = [row.required_bytes.get(device) for device in found.caps]
     least, most = ("≥ ", "≤ ") if row.unknown_tensors else ("", "")
     return [
         f"{row.batch_size:,}",
@@ -93,12 +100,12 @@ def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
 
 def _bar(found: Sweep, row: SweepRow) -> str:
     """The share of its limit that the fullest device requires, drawn and in numbers."""
-    name, share = fullest(row.need_bytes, found.caps)
+    name, share = fullest(row.required_bytes, found.caps)
     if not name:
         return ""
     eighths = round(8 * _BAR_WIDTH * min(1.0, share))
     bar = "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-    return f"{bar:<{_BAR_WIDTH}} {share_of_cap(row.need_bytes[name], found.caps[name])}"
+    return f"{bar:<{_BAR_WIDTH}} {share_of_cap(row.required_bytes[name], found.caps[name])}"
 
 
 def _verdict(found: Sweep) -> str:

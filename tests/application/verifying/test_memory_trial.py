@@ -109,7 +109,7 @@ def test_reference_variables_run_in_what_they_are_said_to_need(tmp_path):
         v1.add_to_collection("train_op", tf.reduce_sum(y, name="total").op)
         v1.train.export_meta_graph(str(path))
     plan = placer.place(path, "1xT4", outputs=["total"], spill="never", time_limit=10.0)
-    need = plan.need_bytes["GPU:0"]
+    need = plan.required_bytes["GPU:0"]
     found = placer.verify(path, with_caps(plan, {"GPU:0": need}), memory=True)
     used = found.raise_for_mismatch().memory.devices[0]
     weights = 4 * (256 * 1500 + 1500 * 700 + 700 * 1500 + 1500 * 256)

@@ -408,8 +408,8 @@ def test_a_page_and_a_text_say_what_is_required_where_no_allocator_decides():
     cpu = device_row("CPU:0", need_bytes=70 * MIB, needs=None)
     tiny = device_row("GPU:0", need_bytes=70 * MIB, usable_bytes=1024)
     for rows, told in (
-        ([cpu], "Required of a CPU: the peak when ops run in parallel"),
-        ([tiny], "Required under a limit below 1.00 MiB: the peak."),
+        ([cpu], "A CPU requires more than its peak where ops run at the same time"),
+        ([tiny], "Under a limit below 1.00 MiB the peak is what is required."),
     ):
         plan = small_plan(devices=(*small_plan().devices, *rows))
         for text in (render_page(plan), render_result(plan, "text", width=300)):

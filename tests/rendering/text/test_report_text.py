@@ -196,9 +196,9 @@ def test_what_the_allocator_needs_is_shown_with_its_parts():
     memory = replace(
         report.memory,
         allocator="one region",
-        need_bytes=7 * mib,
+        need_expected_bytes=7 * mib,
         need_low_bytes=6 * mib,
-        need_high_bytes=9 * mib,
+        need_bytes=9 * mib,
         need_parts={"tensors": 5 * mib, "workspace": 0, "padding": mib, "fragmentation": mib},
     )
     shown = " ".join(render_report(replace(report, memory=memory)).split())
