@@ -26,7 +26,7 @@ from placer.problem.limits import overruns
 from placer.processes import collection_paused
 from placer.questions.auto_advice import Advice
 from placer.questions.auto_programs import AutoProgram, Built, open_program
-from placer.questions.auto_result import DOUBT_SECONDS, AutoResult, AutoRow, seconds_of
+from placer.questions.auto_result import DOUBT_SECONDS, AutoResult, AutoRow, nearest_of, seconds_of
 from placer.questions.auto_ways import NOTHING_OFFLOADED, ONE_PLACEMENT, PARTS, Way, Ways
 from placer.solving.process.child_search import one_search_process
 from placer.solving.process.compiling import (
@@ -111,8 +111,9 @@ class Choice:
             self.rows.append(self._tried(way))
         chosen = self._chosen()
         following = min((seconds_of(r) for r in self.choosable() if r is not chosen), default=None)
+        shown = chosen or nearest_of(self.rows)
         first = next(iter(self.built.values()), self.ways.on_fastest)
-        kept = self.built[chosen.name] if chosen else first
+        kept = self.built[shown.name] if shown else first
         return AutoResult(
             model=self.program.whole().extraction.model.copy(),
             name=self.program.name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -69,6 +69,12 @@ def seconds_of(row: AutoRow | None) -> float:
     return math.inf if row is None or row.step_seconds is None else row.step_seconds
 
 
+def nearest_of(rows: Iterable[AutoRow]) -> AutoRow | None:
+    """Returns the row that is the least above its limits."""
+    above = [row for row in rows if row.over_bytes]
+    return min(above, key=lambda row: sum(row.over_bytes.values()), default=None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AutoResult(Drawn):
     """The chosen way, and why each other way was not chosen.
@@ -78,7 +84,7 @@ class AutoResult(Drawn):
     bring a better one.  ``task`` is ``training`` or ``inference``, ``aim`` what was asked for.
 
     ``name`` is that of a Keras model; ``keras_seconds`` are what Keras takes for a step beside its
-    ops, whatever the way.  ``plan`` is the plan of the chosen way (of the first one if none fits),
+    ops, whatever the way.  ``plan`` is the plan of the chosen way (of the nearest if none fits),
     ``plans`` are those of all that were built, which a file does not keep.
     """
 
@@ -122,6 +128,11 @@ class AutoResult(Drawn):
     def row(self) -> AutoRow | None:
         """The row that was chosen."""
         return next((row for row in self.rows if row.name == self.chosen), None)
+
+    @property
+    def nearest(self) -> AutoRow | None:
+        """The row that is the least above its limits, of those that were built and do not fit."""
+        return nearest_of(self.rows)
 
     @property
     def changes_nothing(self) -> bool:

@@ -112,6 +112,25 @@ def test_what_fits_no_card_gets_neither_replicas_nor_a_process_for_each(saved_mo
 
 
 @pytest.mark.slow
+def test_where_nothing_fits_the_plan_is_that_of_the_nearest_row():
+    """Which the first sentence names: the figures of a page are its own."""
+    weights = [tf.Variable(tf.zeros([256, 256])) for _ in range(6)]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 256], name="x")])
+    def layers(x):
+        for weight in weights:
+            x = tf.nn.relu(x @ weight)
+        return x
+
+    found = placer.auto(layers, "2xGPU:1200KiB", batch_size=64, offload="never", **WORK)
+    assert found.row is None
+    assert found.nearest.name == "one-placement"
+    assert found.plan.over_bytes == found.nearest.over_bytes
+    assert {"GPU:0", "GPU:1"} <= found.plan.over_bytes.keys()
+    assert "The nearest, one-placement, " in found.summary(width=200)
+
+
+@pytest.mark.slow
 def test_where_nothing_fits_the_first_sentence_names_a_fix(saved_model, tmp_path):
     """Each line of advice begins with a change with which the way that it names fits."""
     devices = cluster(tmp_path, memory="300KiB", flops=[1e9])

@@ -105,11 +105,8 @@ def equal_words(found: AutoResult) -> str:
 
 def _nearest(found: AutoResult) -> str:
     """The way that lacks least, and what it lacks."""
-    rows = [row for row in found.rows if row.over_bytes]
-    if not rows:
-        return ""
-    row = min(rows, key=lambda row: sum(row.over_bytes.values()))
-    return f". The nearest, {row.name}, {row.note}"
+    row = found.nearest
+    return f". The nearest, {row.name}, {row.note}" if row else ""
 
 
 def _fix(found: AutoResult) -> str:
