@@ -83,18 +83,11 @@ def decide_splits(source: Any, devices: Devices, wanted: Options) -> Options:
 def too_large(workload: Workload) -> dict[str, int]:
     """The bytes of the variables that no accelerator can hold, by their handles."""
     limit = _largest(workload.cluster)
-    found: dict[str, int] = {}
-    for variable in workload.graph.variables:
-        shape = variable.shape
-        if limit and shape and None not in shape:
-            size = _bytes(variable.dtype, [n for n in shape if n is not None])
-            if size > limit:
-                found[variable.handle] = size
-    return found
-
-
-def _bytes(dtype: str, shape: list[int]) -> int:
-    return tensor_bytes(TensorProperties(shape=tuple(shape), dtype=dtype)) or 0
+    sizes = {
+        variable.handle: tensor_bytes(TensorProperties(shape=variable.shape, dtype=variable.dtype))
+        for variable in workload.graph.variables
+    }
+    return {handle: size for handle, size in sizes.items() if limit and size and size > limit}
 
 
 def _largest(cluster: Cluster) -> int:
