@@ -10,14 +10,12 @@ from cost_models.op_cost import OpCost
 from placer.graph.program_source import Warning_
 from placer.graph.stored_variables import StoredVariable, StoredVariables, sum_bytes
 from placer.plan.loading_facts import (
-    NOT_AS_PLANNED,
-    OVERFILLED,
     PLACED,
     PLAIN,
     POLICY,
     SESSION,
     LoadingFacts,
-    loader_message,
+    loader_warning,
 )
 
 
@@ -121,19 +119,12 @@ def loading_warnings(
     host."""
     if facts is None:
         return []
-    found: list[Warning_] = []
-    default, cap = cluster.default_device.name, cluster.default_device.usable_bytes
-    size = facts.devices[PLAIN].get(default, 0)
-    used = (v for v in stored.variables if v.handle and not v.by_node and not v.host_only)
-    is_elsewhere = any(placement.get(v.handle) != default for v in used)
-    is_over = size > max(cap, facts.devices[PLACED].get(default, 0))
-    if is_elsewhere or is_over:
-        message = loader_message(size, default, is_over=is_over)
-        found.append((OVERFILLED if is_over else NOT_AS_PLANNED, message, ()))
+    default = cluster.default_device
+    found = [*loader_warning(stored.variables, placement, default.name, default.usable_bytes)]
     for name, size in facts.signatures.items():
         message = (
             f"if you also call signature {name!r}, each call sends up to {format_bytes(size)} to "
-            f"{default}: its variables are on the host"
+            f"{default.name}: its variables are on the host"
         )
         found.append(("signature_reads_host", message, ()))
     return found

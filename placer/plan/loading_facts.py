@@ -1,9 +1,12 @@
 """The bytes that loading a SavedModel takes, by loader: part of plans and reports."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cost_models.byte_sizes import format_bytes
+from cost_models.clusters import HOST
+from placer.graph.program_source import Warning_
+from placer.graph.stored_variables import StoredVariable, sum_bytes
 from placer.problem.rows import Row
 
 PLAIN, POLICY, SESSION, PLACED = "tf.saved_model.load", "save_variable_devices", "v1", "load_placed"
@@ -16,13 +19,26 @@ NOT_AS_PLANNED, OVERFILLED = "loader_ignores_plan", "loader_overfills"
 more on a device than that can hold."""
 
 
-def loader_message(size: int, device: str, *, is_over: bool) -> str:
-    """Returns the warning of a loader that puts ``size`` bytes on ``device`` whatever the plan."""
-    over = ", more than its limit" if is_over else ""
-    return (
-        "Load with placer.load_placed, a session or TensorFlow Serving: plain "
-        f"tf.saved_model.load puts {format_bytes(size)} of variables on {device}{over}"
-    )
+def loader_warning(
+    variables: Iterable[StoredVariable], placement: Mapping[str, str], default: str, usable: float
+) -> Iterator[Warning_]:
+    """Yields the warning of a loader that puts ``variables`` on the device ``default`` whatever the
+    plan, where one that is used is then on another device or the device, of which so many bytes are
+    ``usable``, gets too much."""
+    there = {
+        v: not v.host_only and placement.get(v.handle or v.follows, HOST) == default
+        for v in variables
+    }
+    moved = [v for v, is_there in there.items() if is_there or not (v.by_node or v.host_only)]
+    size = sum_bytes(moved)
+    is_over = size > max(usable, sum_bytes(v for v in moved if there[v]))
+    if is_over or not all(there[v] for v in moved if v.handle):
+        message = (
+            "Load with placer.load_placed, a session or TensorFlow Serving: plain "
+            f"tf.saved_model.load puts {format_bytes(size)} of variables on {default}"
+            f"{', more than its limit' if is_over else ''}"
+        )
+        yield OVERFILLED if is_over else NOT_AS_PLANNED, message, ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from placer.application.devices.device_mapping import (
+    HOST,
     forbids_absence,
     rehearsal_mapping,
     running_mapping,
@@ -46,8 +47,7 @@ from placer.extraction.process.local_models import local_model
 from placer.extraction.reading.checkpoint_index import ABSENT, require_whole_checkpoint
 from placer.extraction.reading.loading import load_program
 from placer.files import check_apart, check_outside, replaced
-from placer.graph.stored_variables import sum_bytes
-from placer.plan.loading_facts import NOT_AS_PLANNED, OVERFILLED, PLAIN, loader_message
+from placer.plan.loading_facts import NOT_AS_PLANNED, OVERFILLED, PLAIN, loader_warning
 from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
@@ -202,18 +202,10 @@ def _loader_warnings(program: FlatProgram, plan: Plan, *, drops_unused: bool) ->
     if not (told and drops_unused and program.find_stored and plan.loading):
         return told
     hosts = [row.name for row in plan.devices if row.type == "CPU"]
-    default = next((d for d in plan.loading.devices[PLAIN] if d not in hosts), hosts[-1])
-    cap = {row.name: row.usable_bytes for row in plan.devices}.get(default, math.inf)
-    there = {
-        v: plan.placement.get(v.handle or v.follows) == default
-        for v in program.find_stored(program).kept
-    }
-    moved = [v for v, is_there in there.items() if is_there or not (v.by_node or v.host_only)]
-    size = sum_bytes(moved)
-    is_over = size > max(cap, sum_bytes(v for v in moved if there[v]))
-    if is_over or not all(there[v] for v in moved if v.handle):
-        return [loader_message(size, default, is_over=is_over)]
-    return []
+    default = next((d for d in plan.loading.devices[PLAIN] if d not in hosts), HOST)
+    usable = {row.name: row.usable_bytes for row in plan.devices}.get(default, math.inf)
+    kept = program.find_stored(program).kept
+    return [message for _, message, _ in loader_warning(kept, plan.placement, default, usable)]
 
 
 def _report_moves(moves: Sequence[Move], *, strict: bool) -> None:
