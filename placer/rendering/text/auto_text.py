@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -12,7 +10,7 @@ from placer.questions.auto_result import DOUBT_SECONDS, AutoResult, AutoRow
 from placer.questions.auto_ways import AS_IT_IS
 from placer.rendering.quantities import drop_calls, format_seconds, share_of_cap
 from placer.rendering.text.answers import kind_of_model
-from placer.rendering.text.formats import to_csv
+from placer.rendering.text.formats import records_csv
 from placer.rendering.text.layout import Facts, answer_line, model_title
 from placer.rendering.text.plan_text import reserve_blocks, warning_blocks
 
@@ -56,14 +54,9 @@ def kind_of_program(found: AutoResult) -> str:
 
 
 def auto_csv(found: AutoResult) -> str:
-    """One row per way; bytes and seconds are plain numbers."""
-    names = "name changes fits is_exact step_seconds samples_per_second least_seconds note"
-    keys = names.split()
-    header = (*keys, *(f"required_bytes {device}" for device in found.caps))
-    fields = attrgetter(*keys)
-    return to_csv(
-        header, ((*fields(r), *map(r.required_bytes.get, found.caps)) for r in found.rows)
-    )
+    """One row per way."""
+    fields = "name changes fits is_exact step_seconds samples_per_second least_seconds note"
+    return records_csv(found.rows, fields, found.caps, ("required_bytes",))
 
 
 def verdict(found: AutoResult) -> str:

@@ -48,6 +48,22 @@ def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return target.getvalue()
 
 
+def records_csv(
+    records: Iterable[Any], fields: str, devices: Iterable[str] = (), by_device: Sequence[str] = ()
+) -> str:
+    """A line per record: its ``fields``, then what it has ``by_device``; bytes and seconds are
+    plain numbers."""
+    names, pairs = fields.split(), [(key, name) for key in by_device for name in devices]
+    rows = (
+        (
+            *(getattr(record, name) for name in names),
+            *(getattr(record, key).get(device) for key, device in pairs),
+        )
+        for record in records
+    )
+    return to_csv((*names, *map(" ".join, pairs)), rows)
+
+
 def to_markdown(blocks: Iterable[RenderableType]) -> str:
     """The blocks one under the other: titles as headings, facts as lists, tables as tables."""
     return "\n\n".join(_block(block) for block in blocks) + "\n"

@@ -1,7 +1,5 @@
 """A sweep over batch sizes as text and CSV."""
 
-from operator import attrgetter
-
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -17,7 +15,7 @@ from placer.rendering.quantities import (
     share_of_cap,
 )
 from placer.rendering.text.answers import kind_of_model
-from placer.rendering.text.formats import to_csv
+from placer.rendering.text.formats import records_csv
 from placer.rendering.text.input_text import open_inputs
 from placer.rendering.text.layout import Facts, Rows, answer_line, model_title
 
@@ -64,23 +62,10 @@ def _note(found: Sweep) -> str:
 
 
 def sweep_csv(found: Sweep) -> str:
-    """One row per batch size; bytes and seconds are plain numbers."""
+    """One row per batch size."""
     figures = "batch_size fits step_seconds samples_per_second flops transfer_bytes sent_bytes"
-    keys = (*figures.split(), "status", "unknown_tensors")
-    fields = attrgetter(*keys)
-    header = [
-        *keys,
-        *(f"{key} {d}" for key in ("peak_bytes", "required_bytes") for d in found.caps),
-    ]
-    rows = [
-        (
-            *fields(row),
-            *map(row.peak_bytes.get, found.caps),
-            *map(row.required_bytes.get, found.caps),
-        )
-        for row in found.rows
-    ]
-    return to_csv(header, rows)
+    fields = f"{figures} status unknown_tensors"
+    return records_csv(found.rows, fields, found.caps, ("peak_bytes", "required_bytes"))
 
 
 def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
