@@ -31,6 +31,7 @@ from placer.extraction.reading.loaded_variables import (
 from placer.extraction.splitting.split_checkpoints import shared_keys, write_partial_checkpoint
 from placer.graph.op_types import ASSIGNS, RESTORES, VARIABLES
 from placer.graph.tensor_names import data_inputs, op_of, source_of
+from placer.graph.walks import grouped, reached
 
 _SAVES = ("SaveV2",)
 _FIRST_TENSOR = 3
@@ -182,13 +183,12 @@ def _cut(
 
 def _depending(nodes: Any, gone: Collection[str]) -> set[str]:
     """The nodes that compute with a handle."""
-    found, before = set(gone), -1
-    while before < len(found):
-        before = len(found)
-        for node in nodes:
-            if node.op not in _SAVES and any(op_of(t) in found for t in data_inputs(node.input)):
-                found.add(node.name)
-    return found - set(gone)
+    readers = grouped(
+        (op_of(text), node.name)
+        for node in nodes
+        for text in (data_inputs(node.input) if node.op not in _SAVES else ())
+    )
+    return {*reached(gone, lambda name: readers.get(name, ()))} - {*gone}
 
 
 def _assignments(nodes: Any, by_name: Mapping[str, Any], gone: Collection[str]) -> set[str]:

@@ -13,6 +13,7 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.scratch_graphs import LARGE_CONSTANT_ELEMENTS, constant_elements
 from placer.graph.op_types import READS
 from placer.graph.tensor_names import source_of
+from placer.graph.walks import grouped, reached
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +40,9 @@ class BatchedOps:
     @cached_property
     def batched(self) -> set[str]:
         """The ops that depend on the divided inputs, by data or control edges."""
-        found: set[str] = set()
-        before = -1
-        while before < len(found):  # more than once only where a loop goes back
-            before = len(found)
-            for node in self.program.graph_def.node:
-                if node.name not in found and node.name not in self.sources:
-                    names = _read(node)
-                    if not names.isdisjoint(found) or not names.isdisjoint(self.sources):
-                        found.add(node.name)
+        nodes = self.program.graph_def.node
+        readers = grouped((name, node.name) for node in nodes for name in _read(node))
+        found = {*reached(self.sources, lambda name: readers.get(name, ()))} - self.sources.keys()
         if not found:
             raise UsageError("nothing in the program depends on the batch: nothing to divide")
         return found

@@ -31,6 +31,7 @@ from placer.graph.op_types import (
 from placer.graph.order import order_by_sources
 from placer.graph.passes.differentiation import MAYBE_FORWARD, differentiated, is_gradient_type
 from placer.graph.tensor_names import op_of, source_of
+from placer.graph.walks import grouped, reached
 
 _SAVER, _FED_OR_STATE, _COMPUTED = 1, 2, 4
 """Flags of the ops above one: a saver; what is fed or changes; anything but a variable."""
@@ -208,14 +209,13 @@ def _reason(name: str, op_type: str) -> str:
 
 def saving_functions(library: Any) -> frozenset[str]:
     """The functions of a library that save or restore, themselves or in what they call."""
-    found = {f.signature.name for f in library.function if any(n.op in SAVERS for n in f.node_def)}
-    size = -1
-    while found and size != len(found):
-        size = len(found)
-        for function in library.function:
-            if any(called_function(node) in found for node in function.node_def):
-                found.add(function.signature.name)
-    return frozenset(found)
+    own = [f.signature.name for f in library.function if any(n.op in SAVERS for n in f.node_def)]
+    callers = grouped(
+        (called_function(node), f.signature.name)
+        for f in (library.function if own else ())
+        for node in f.node_def
+    )
+    return frozenset(reached(own, lambda name: callers.get(name, ())))
 
 
 def training_step(meta_graph: Any) -> tuple[str, ...]:
