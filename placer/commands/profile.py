@@ -84,20 +84,18 @@ def run_profile(arguments: argparse.Namespace) -> None:
                 **options.binding_options(arguments),
                 time_limit=arguments.time_limit,
             )
-        found.save(arguments.output, force=arguments.force)
-        show_saved(found, arguments, "Costs")
-        return
-    from placer.application.measuring.profiling import profile
+    else:
+        from placer.application.measuring.profiling import profile
 
-    with progress(f"measuring {arguments.model}", arguments):
-        found = profile(
-            arguments.model,
-            **options.binding_options(arguments),
-            steps=arguments.steps or _STEPS,
-            threads=arguments.threads or _THREADS,
-            onednn=arguments.onednn,
-            time_limit_seconds=arguments.time_limit,
-        )
+        with progress(f"measuring {arguments.model}", arguments):
+            found = profile(
+                arguments.model,
+                **options.binding_options(arguments),
+                steps=arguments.steps or _STEPS,
+                threads=arguments.threads or _THREADS,
+                onednn=arguments.onednn,
+                time_limit_seconds=arguments.time_limit,
+            )
     found.save(arguments.output, force=arguments.force)
     show_saved(found, arguments, "Costs")
 

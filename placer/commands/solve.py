@@ -191,7 +191,6 @@ def _summary(problem: PlacementProblem, solution: Solution, limits: argparse.Nam
             f"sends {parts['sent_bytes']:,} bytes in {parts['messages']:,} messages; slower work "
             f"is worth {parts['slower_bytes']:,} bytes"
         )
-    if solution.device_of is not None:
         counts = [solution.device_of.count(d) for d in range(len(problem.device_names))]
         named = zip(problem.device_names, counts, strict=True)
         lines.append("ops: " + ", ".join(f"{name} {count:,}" for name, count in named))

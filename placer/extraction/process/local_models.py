@@ -161,20 +161,18 @@ def local_model(
             make_local(request, LONG_SECONDS)
         is_keras = is_keras_file(original)
         require_own_files(original, whole=weights or runs or is_keras, follow_links=follow_links)
-        if not is_keras:
-            found = LocalModel(source=name, original=original, path=original)
-            yield _split(found, splits or {}, Path(folder), weights=weights)
-            return
-        target = Path(folder) / "exported"
-        files = original.iterdir() if original.is_dir() else [original]
-        export = KerasRequest(
-            path=original,
-            target=target,
-            allow_code=allow_unsafe,
-            memory_limit_bytes=memory_limit(sum(file.stat().st_size for file in files)),
-        )
-        make_local(export, LONG_SECONDS)
-        found = LocalModel(source=name, original=original, path=target, source_format="keras")
+        found = LocalModel(source=name, original=original, path=original)
+        if is_keras:
+            target = Path(folder) / "exported"
+            files = original.iterdir() if original.is_dir() else [original]
+            export = KerasRequest(
+                path=original,
+                target=target,
+                allow_code=allow_unsafe,
+                memory_limit_bytes=memory_limit(sum(file.stat().st_size for file in files)),
+            )
+            make_local(export, LONG_SECONDS)
+            found = replace(found, path=target, source_format="keras")
         yield _split(found, splits or {}, Path(folder), weights=weights)
 
 
