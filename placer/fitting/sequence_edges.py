@@ -89,7 +89,8 @@ def _large_buffers(
             [
                 lifetime
                 for lifetime in own
-                if lifetime.bytes >= least and _overlaps(full, lifetime.first, lifetime.last)
+                if lifetime.bytes >= least
+                and any(lifetime.first <= last and lifetime.last >= first for first, last in full)
             ],
         )
 
@@ -184,7 +185,3 @@ def _runs(in_use: Sequence[int], floor: float) -> Iterator[tuple[int, int]]:
         elif size <= floor and first is not None:
             yield first, place - 1
             first = None
-
-
-def _overlaps(runs: Sequence[tuple[int, int]], first: int, last: int) -> bool:
-    return any(begin <= last and end >= first for begin, end in runs)

@@ -77,7 +77,7 @@ def _relieve(trials: StepTrials, base: Base) -> None:
     if RECOMPUTE in means and not (trials.best.fits and trials.best.is_proven):
         if SWAP in means and not trials.is_late():
             fit_by_both(trials, base)
-        fit_by_recomputation(trials, base)
+        _Recomputation(trials, base).run()
 
 
 def _hold_order(trials: StepTrials, base: Base) -> bool:
@@ -236,11 +236,6 @@ def _host_room(trials: StepTrials, base: Base) -> int:
     return int(left / trials.padding[trials.host])
 
 
-def fit_by_recomputation(trials: StepTrials, base: Base) -> None:
-    """Lowers the budgets until what is computed again fits."""
-    _Recomputation(trials, base).run()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
     """The result of one try: the ``step``, ``None`` if it cannot beat the best; whether its
@@ -258,6 +253,8 @@ class _Attempt:
 
 
 class _Recomputation:
+    """Lowers the budgets until what is computed again fits."""
+
     def __init__(self, trials: StepTrials, base: Base) -> None:
         self.trials, self.base = trials, base
 

@@ -167,7 +167,8 @@ def _memory_facts(workload: Workload, metrics: Metrics) -> MemoryFacts:
     folded = sum(
         buffer.bytes
         for buffer in timeline.live_at_peak
-        if buffer.kind == "constant" and not (buffer.until or _keeps(costs.get(buffer.op)))
+        if buffer.kind == "constant"
+        and not (buffer.until or (buffer.op in costs and costs[buffer.op].persistent_bytes > 0))
     )
     largest = sorted(timeline.live_at_peak, key=lambda buffer: (-buffer.bytes, buffer.op))
     return MemoryFacts(
@@ -196,10 +197,6 @@ def _one_device(workload: Workload, metrics: Metrics) -> str:
     names = [device.name for device in workload.cluster.devices if device.type != "CPU"]
     found = (name for name in names[:1] if metrics.timelines[name].peak_bytes)
     return next(found, workload.cluster.host.name)
-
-
-def _keeps(cost: OpCost | None) -> bool:
-    return cost is not None and cost.persistent_bytes > 0
 
 
 def _need_facts(found: MemoryNeed | None) -> dict[str, Any]:

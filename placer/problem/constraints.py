@@ -180,7 +180,8 @@ def _without_cpu_kernel(graph: OpGraph) -> set[str]:
 
 def _tied_by_control_flow(graph: OpGraph) -> Iterator[Warning_]:
     """A warning if loops or branches tie variables to one device; it names the way out."""
-    handles = {name: len({*names}) for name, names in _handles_of_bodies(graph).items()}
+    read = grouped((name, tensor) for name, tensor in graph.handle_reads if graph.ops[name].bodies)
+    handles = {name: len({*names}) for name, names in read.items()}
     # fewer are nothing to warn of
     tied = sorted((name for name in handles if handles[name] >= 4), key=lambda n: -handles[n])
     if tied:
@@ -195,12 +196,6 @@ def _tied_by_control_flow(graph: OpGraph) -> Iterator[Warning_]:
                 "auto_scale_loss=False"
             )
         yield "tied_by_control_flow", message, tuple(tied)
-
-
-def _handles_of_bodies(graph: OpGraph) -> dict[str, list[str]]:
-    """The resource handles that each op with bodies reads."""
-    found = grouped((name, tensor) for name, tensor in graph.handle_reads if graph.ops[name].bodies)
-    return found
 
 
 def _host_only_reasons(graph: OpGraph) -> dict[str, str]:

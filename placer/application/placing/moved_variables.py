@@ -169,8 +169,9 @@ def _drop_functions(handles: Collection[Any], why: str) -> list[Any]:
     for thing in gc.get_objects() if wanted else ():
         if type(thing) is FunctionCache:
             caches.append(thing)
-        elif issubclass(type(thing), ConcreteFunction) and _holds(thing, wanted):
-            stale.append(thing)
+        elif issubclass(type(thing), ConcreteFunction):
+            held = vars(thing).get("_captured_inputs", ())
+            stale += [thing] if any(id(capture) in wanted for capture in held) else []
     found = set(map(id, stale))
     for cache in caches:
         if any(id(function) in found for function in cache.values()):
@@ -178,10 +179,6 @@ def _drop_functions(handles: Collection[Any], why: str) -> list[Any]:
     for function in stale:
         vars(function)["_call_flat"] = _refusal(function, why)
     return stale
-
-
-def _holds(function: Any, handles: Collection[int]) -> bool:
-    return any(id(capture) in handles for capture in vars(function).get("_captured_inputs", ()))
 
 
 def _refusal(function: Any, why: str) -> Callable[..., Any]:

@@ -307,7 +307,8 @@ def invent_state(session: Any, graph: Any) -> tuple[str, ...]:
     ones: dict[Any, Any] = {}
     for number, op in enumerate(handles):
         dtype = tf.dtypes.as_dtype(op.get_attr("dtype"))
-        shape = tuple(size if size >= 0 else 1 for size in _static_shape(op))
+        sizes = (dim.size for dim in op.get_attr("shape").dim)  # none where the rank is unknown
+        shape = tuple(size if size >= 0 else 1 for size in sizes)
         with graph.colocate_with(op, ignore_existing=True):
             if op.type in filled and dtype.is_floating:
                 if dtype not in ones:
@@ -323,11 +324,6 @@ def invent_state(session: Any, graph: Any) -> tuple[str, ...]:
     if not handles:
         return ()
     return (f"the graph comes without weights: its {len(handles)} variables got made-up values",)
-
-
-def _static_shape(op: Any) -> list[int]:
-    proto = op.get_attr("shape")
-    return [] if proto.unknown_rank else [dim.size for dim in proto.dim]
 
 
 def assign_value(op: Any, value: Any) -> Any:

@@ -87,9 +87,8 @@ class ListFlow:
             return None
         stated = self._shape_value(node, LIST_SHAPE_INPUT[node.op])
         shape = sharpen_shape(stated, held.shape)
-        length = None
-        if node.op == "TensorListStack" and not _states_length(node):
-            length = held.length
+        states_length = "num_elements" in node.attr and node.attr["num_elements"].i >= 0
+        length = held.length if node.op == "TensorListStack" and not states_length else None
         value = None
         if node.op == "TensorListPopBack" and held.value is not None:
             value = held.shape, held.value
@@ -163,10 +162,6 @@ _CREATORS: Mapping[str, Callable[[ListFlow, Any], ElementState]] = {
 
 LIST_TYPES = PASSING_TYPES | READING_TYPES | _CREATORS.keys()
 """The op types that make, hand on or read lists."""
-
-
-def _states_length(node: Any) -> bool:
-    return "num_elements" in node.attr and node.attr["num_elements"].i >= 0
 
 
 def _element_dtype(node: Any) -> str:

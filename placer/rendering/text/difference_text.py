@@ -126,7 +126,9 @@ def _figures(found: Difference, width: int) -> RenderableType:
             _shown(change, change.before),
             _shown(change, change.after),
             signed(change.difference, partial(_shown, change)),
-            _relative(change),
+            f"{change.difference / change.before:+.1%}"
+            if change.difference and change.before
+            else "",
         )
         for change in found.figures
         if (change.before or change.after) and not change.name.startswith(_IN_FILE)
@@ -136,9 +138,3 @@ def _figures(found: Difference, width: int) -> RenderableType:
 
 def _shown(change: Change, value: float | None) -> str:
     return known(value, _UNITS.get(change.unit, "{:,.0f}".format))
-
-
-def _relative(change: Change) -> str:
-    if not change.difference or not change.before:
-        return ""
-    return f"{change.difference / change.before:+.1%}"

@@ -86,7 +86,8 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     if plan.conflict:
         blocks.append(render_conflict(plan.conflict, is_proven=bool(plan.proof)))
     if plan.unmodelled:
-        blocks.append(_unmodelled(plan.unmodelled))
+        heading = "Without a cost model (only their bytes count)"
+        blocks.append(Facts(heading, [("op types", counted(plan.unmodelled))]))
     told = ("peak_over_cap", "need_over_cap") if plan.conflict else ()  # that is why
     blocks += warning_blocks([row for row in plan.warnings if row.code not in told])
     return blocks
@@ -284,12 +285,6 @@ def _transfers(plan: Plan, width: int) -> RenderableType:
 def size_text(size: int | None) -> str:
     """The bytes of a tensor; ``"unsized"`` if it has none."""
     return "unsized" if size is None else format_bytes(size)
-
-
-def _unmodelled(unmodelled: Mapping[str, int]) -> RenderableType:
-    return Facts(
-        "Without a cost model (only their bytes count)", [("op types", counted(unmodelled))]
-    )
 
 
 def counted(counts: Mapping[str, int], limit: int = 8) -> str:
