@@ -11,6 +11,7 @@ bandwidth, is in ``data/gpu_efficiency.toml`` by kind, for every GPU that was no
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -111,8 +112,9 @@ def _numbers(capability: str) -> tuple[int, int]:
     return int(major), int(minor or 0)
 
 
-def op_seconds(cost: OpCost, device: DeviceProperties) -> float:
-    """Seconds of one execution: its launches, and the longer of computing and moving bytes.
+def op_seconds(cost: OpCost, device: DeviceProperties, *, launches: bool = True) -> float:
+    """Seconds of one execution: its launches, if they are counted, and the longer of computing and
+    moving bytes.
 
     The device reaches the part of its peak that its ``efficiency`` says for the first of the op's
     kinds that it has; a GPU else what GPUs usually reach, a CPU all of it.  What the peak of a GPU
@@ -125,21 +127,22 @@ def op_seconds(cost: OpCost, device: DeviceProperties) -> float:
     if measured is not None:
         return measured
     if cost.inner:
-        return cost.repeats * sum(op_seconds(inner, device) for inner in cost.inner)
+        return cost.repeats * sum(op_seconds(i, device, launches=launches) for i in cost.inner)
+    cost = cost if launches else replace(cost, launches=0)
     reached = _efficiency(cost, device)
     launch = reached.launch_seconds
     if cost.flops == 0 and cost.bytes_accessed == 0:
         return cost.launches * (device.dispatch_seconds if launch is None else launch)
     if launch is None:
         launch = device.launch_seconds
-    launches, traffic = work_on(cost, device)
+    count, traffic = work_on(cost, device)
     if device.type == "GPU":
         computed, rate = cost.tiled_flops or cost.flops, precision_rate(device, cost)
     else:
         computed, rate = cost.flops, device.peak_flops
     computing = computed / (reached.compute * rate)
     moving = traffic / (reached.memory * device.memory_bandwidth)
-    return launches * launch + max(computing, moving)
+    return count * launch + max(computing, moving)
 
 
 def _efficiency(cost: OpCost, device: DeviceProperties) -> Efficiency:

@@ -15,9 +15,8 @@ placements away.  So a request more, or a tighter cap, never lowers the least co
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
-from cost_models.devices import Cluster, DeviceProperties, Link
+from cost_models.devices import Cluster, Link
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.problem.constraints import Constraints
@@ -61,7 +60,7 @@ def slower_seconds(
             cost = costs[op]
             times = by_cost.get(id(cost))
             if times is None:
-                times = tuple(working_seconds(cost, device) for device in devices)
+                times = tuple(op_seconds(cost, device, launches=False) for device in devices)
                 by_cost[id(cost)] = times
             found[op] = beyond_fastest(times, at)
     return found
@@ -86,19 +85,6 @@ def accelerators_by_law(
             restriction = constraints.restrictions[op]
             able &= set(restriction.unasked or restriction.devices)
         yield group.ops, frozenset(able)
-
-
-def working_seconds(cost: OpCost, device: DeviceProperties) -> float:
-    """Seconds of one execution without launches; none where nothing is done.  A measured time is
-    taken as it is."""
-    measured = cost.measured_seconds.get(device.type, cost.measured_seconds.get(""))
-    if measured is not None:
-        return measured
-    if cost.inner:
-        return cost.repeats * sum(working_seconds(inner, device) for inner in cost.inner)
-    if not cost.flops and not cost.bytes_accessed:
-        return 0.0
-    return op_seconds(replace(cost, launches=0), device)
 
 
 def _whole_bytes(size: float) -> int:

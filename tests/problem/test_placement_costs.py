@@ -16,7 +16,7 @@ from placer.pipeline.formulation import build_problem
 from placer.prediction.costs.assumed_sizes import STRING_BYTES, assume_sizes
 from placer.prediction.scoring import score
 from placer.problem.constraints import ConstraintOptions, find_constraints
-from placer.problem.placement_costs import cost_link, slower_seconds, working_seconds
+from placer.problem.placement_costs import cost_link, slower_seconds
 
 CLUSTER = parse_cluster("GPU:0:9999,GPU:1:9999,CPU:0:9999")
 
@@ -33,12 +33,13 @@ def test_work_is_counted_without_launches():
     and a loop takes what runs in it."""
     gpu = CLUSTER.device("GPU:0")
     cost = OpCost(flops=10**9, bytes_accessed=10, launches=7)
-    assert working_seconds(cost, gpu) == op_seconds(replace(cost, launches=0), gpu)
-    assert working_seconds(cost, gpu) < op_seconds(cost, gpu)
-    assert working_seconds(OpCost(), gpu) == 0.0
-    assert working_seconds(OpCost(measured_seconds={"GPU": 0.5}), gpu) == 0.5
+    seconds = op_seconds(cost, gpu, launches=False)
+    assert seconds == op_seconds(replace(cost, launches=0), gpu) < op_seconds(cost, gpu)
+    assert op_seconds(OpCost(launches=1), gpu, launches=False) == 0.0
+    measured = OpCost(measured_seconds={"GPU": 0.5})
+    assert op_seconds(measured, gpu, launches=False) == 0.5
     loop = OpCost(flops=3 * 10**9, inner=(cost, OpCost()), repeats=3)
-    assert working_seconds(loop, gpu) == 3 * working_seconds(cost, gpu)
+    assert op_seconds(loop, gpu, launches=False) == 3 * seconds
 
 
 def test_slower_work_is_beside_the_fastest_accelerator_that_law_leaves():
