@@ -64,18 +64,16 @@ def graph_optimisation(enabled: bool) -> Iterator[None]:
     partition, has none for eager functions, only ``optimizer_options.opt_level`` in the
     configuration that each function copies from the context.
     """
-    eager = context.context()
     options = tf.config.optimizer.get_experimental_options()
-    before = eager._config, options.get("disable_meta_optimizer", False)
-    switch_functions_memory_optimiser_off()
-    if not enabled:
-        eager._config.graph_options.optimizer_options.opt_level = -1
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    try:
-        yield
-    finally:
-        eager._config = before[0]
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": before[1]})
+    before = options.get("disable_meta_optimizer", False)
+    with memory_optimiser_off():
+        if not enabled:
+            context.context()._config.graph_options.optimizer_options.opt_level = -1
+            tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+        try:
+            yield
+        finally:
+            tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": before})
 
 
 @contextmanager

@@ -8,9 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tensorflow.core.framework import graph_pb2
-from tensorflow.python.framework import func_graph, ops
-
 from cost_models.cluster_files import CLIENT_JOB
 from placer.application.devices.device_mapping import DeviceMapping, own_mapping, process_mapping
 from placer.application.placing.placed_function import PlacedFunction
@@ -36,6 +33,7 @@ from placer.extraction.extraction import ProgramChoice, choice_of, of_plan, requ
 from placer.extraction.files.model_paths import require_own_paths
 from placer.extraction.graph_defs.protobufs import live_graph_def
 from placer.extraction.process.local_models import LocalModel, local_model
+from placer.extraction.reading.bare_graphs import is_graph, is_graph_def
 from placer.graph.program_source import Bindings
 from placer.plan.plan import Plan
 from placer.processes import LONG_SECONDS
@@ -144,11 +142,9 @@ def _check(options: RunOptions, plan: Plan | None) -> None:
 
 def _as_graph_def(source: Any) -> Any | None:
     """The GraphDef of a GraphDef or plain ``tf.Graph``; ``None`` for anything else."""
-    if isinstance(source, graph_pb2.GraphDef):
+    if is_graph_def(source):
         return source
-    if isinstance(source, ops.Graph) and not isinstance(source, func_graph.FuncGraph):
-        return live_graph_def(source)
-    return None
+    return live_graph_def(source) if is_graph(source) else None
 
 
 @contextmanager
