@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     from placer.commands import gates
     from placer.pipeline.pipeline import place
-    from placer.rendering.text.stages_text import stages_text
+    from placer.rendering.text.plan_text import stages_text
 
     limits = gates.read_gates(arguments)
     wanted = {

@@ -25,8 +25,12 @@ from placer.application.binding.bindable_models import (
 )
 from placer.application.binding.bound_variables import BoundVariables
 from placer.application.binding.derived_placement import derive_placement
-from placer.application.binding.fitted_batches import batch_advice, count_examples, fitted
-from placer.application.binding.host_data import data_on_host
+from placer.application.binding.fit_data import (
+    batch_advice,
+    count_examples,
+    data_on_host,
+    fitted,
+)
 from placer.application.devices.device_mapping import DeviceMapping, running_mapping
 from placer.application.devices.graph_optimisers import memory_optimiser_off, switch_red_zones_off
 from placer.application.placing.collectives import collectives_open

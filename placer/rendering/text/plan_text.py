@@ -1,4 +1,4 @@
-"""A plan as text: how good it is, where the ops are, what crosses."""
+"""A plan as text: how good it is, where the ops are, what crosses, and how it was searched."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.plan.rows import GateVerdict, PlanMetrics, PlanWarning, SolverAnswer
 from placer.plan.status_words import status_words
+from placer.problem.status import Stage
 from placer.rendering.quantities import (
     format_cap,
     format_seconds,
@@ -310,3 +311,19 @@ def warning_blocks(warnings: Sequence[PlanWarning]) -> list[RenderableType]:
         if row not in elsewhere and row.code not in NOTES
     ]
     return [Facts("Warnings", rows)] if rows else []
+
+
+def stages_text(solver: SolverAnswer) -> str:
+    """A line per stage: why it began, how it ended, and the best known by then."""
+    return "".join(_stage_line(stage, solver.objective) for stage in solver.stages)
+
+
+def _stage_line(stage: Stage, objective: str) -> str:
+    amount = format_bytes if objective == "transfer" else format_seconds
+    best = "nothing fits yet" if stage.value is None else amount(stage.value)
+    bound = "none" if stage.lower_bound is None else amount(stage.lower_bound)
+    searches = format_count(stage.searches, "search", "searches")
+    return (
+        f"{stage.name}: {stage.why}; {stage.ended} after {format_seconds(stage.seconds)}, "
+        f"{searches}; {best}, lower bound {bound}\n"
+    )

@@ -18,8 +18,10 @@ from plans_by_hand import (
 
 from placer.graph.rewriting import Rewriting, Swap
 from placer.pipeline.fixes import fit_note
+from placer.plan.plan import Plan
 from placer.plan.rows import PlanWarning
 from placer.problem.conflict import CapInConflict, Conflict
+from placer.problem.status import Stage
 from placer.rendering.html.page import render_page
 from placer.rendering.quantities import share_of_cap
 from placer.rendering.results import render_result
@@ -27,7 +29,7 @@ from placer.rendering.text.answers import plan_answer, report_answer
 from placer.rendering.text.explanation_text import conflict_blocks
 from placer.rendering.text.formats import render
 from placer.rendering.text.layout import ROWS, Rows, to_text
-from placer.rendering.text.plan_text import NOTES, plan_blocks, quality_text
+from placer.rendering.text.plan_text import NOTES, plan_blocks, quality_text, stages_text
 
 render_plan = partial(render_result, format_name="text", width=80)
 render_coloured = partial(render_result, format_name="text", width=80, colour=True)
@@ -417,3 +419,24 @@ def test_a_step_made_to_fit_is_longer_by_one_share_wherever_it_is_said():
     assert full.memory.required_bytes == required
     assert report_answer(full).endswith(f"{share_of_cap(required, required + 1)}).")
     assert share_of_cap(required, required + 1) == "<100%"
+
+
+LAYERS = Stage(
+    name="layers",
+    why="nothing fits yet",
+    ended="a placement fits",
+    seconds=0.25,
+    searches=2,
+    value=2048.0,
+)
+
+
+def test_a_stage_is_a_line():
+    """Why it began, how it ended, and what is best by then; a plan in a file keeps it."""
+    plan = small_plan()
+    plan = replace(plan, solver=replace(plan.solver, objective="transfer", stages=(LAYERS,)))
+    assert stages_text(plan.solver) == (
+        "layers: nothing fits yet; a placement fits after 250 ms, 2 searches; 2.00 KiB, lower "
+        "bound none\n"
+    )
+    assert Plan.from_json(plan.to_json()).solver.stages == (LAYERS,)
