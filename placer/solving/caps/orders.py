@@ -45,7 +45,7 @@ class Orders:
         self.schedule = FITTING_ORDERS if fits_first else quick
         self.caps = SearchCaps(problem, tried, is_wary=fits_first and problem.spill == "auto")
         self.seen: set[tuple[int, ...]] = set()
-        self.is_near = False
+        self.is_near, self.spread = False, 0.0
         judged = found.request.predict.longest_seconds
         self.share = self.schedule.first_share
         self.least_seconds = self.schedule.first_seconds + self.schedule.first_judged * judged
@@ -74,6 +74,7 @@ class Orders:
             least_bytes=(found.bound or 0.0) if found.request.asks_least_cost else 0.0,
             positions=() if self.is_near else self.given.positions,
             is_near=self.is_near,
+            spread=self.spread,
         )
         units = self.given.units
         starts = [units.project(each) for each in found.known]
@@ -94,7 +95,10 @@ class Orders:
         self.caps.tried.note(self.caps.now, self._counted(searched.device_of), over)
         is_new = searched.device_of not in self.seen
         self.seen.add(searched.device_of)
-        if max(over) > 0 and is_new:
+        if max(over) > 0 and self.spread < self.schedule.spread:
+            self.spread = self.schedule.spread
+            self.share, self.least_seconds = self.schedule.next_share, self.schedule.least_seconds
+        elif max(over) > 0 and is_new:
             self._leave_room(found, searched.device_of, over)
         elif found.best is None:
             if not self.schedule.is_patient:

@@ -52,13 +52,20 @@ _FIRST_SHARE = 0.5
 
 class Predictions:
     """The predicted peaks of placements under the caps ``capacity_bytes``; ``longest_seconds`` is
-    what the longest of them took, or half of what the first did: that finds the orders as well."""
+    what the longest of them took, or half of what the first did: that finds the orders as well.
+    ``usual_seconds`` is the mean: of what is above a cap less is predicted."""
 
     def __init__(self, find_peaks: PeakFinder, capacity_bytes: Sequence[int]) -> None:
         self.capacity_bytes = capacity_bytes
         self.longest_seconds = 0.0
+        self._seconds: list[float] = []
         self._find_peaks = find_peaks
         self._judged = lru_cache(32)(self._judge)
+
+    @property
+    def usual_seconds(self) -> float:
+        """The seconds that a prediction takes on average; zero before the first."""
+        return sum(self._seconds) / max(1, len(self._seconds))
 
     def __call__(self, device_of: Sequence[int]) -> Sequence[DevicePeak]:
         """The peak of every device."""
@@ -82,4 +89,5 @@ class Predictions:
         if not self.longest_seconds:
             spent *= _FIRST_SHARE
         self.longest_seconds = max(self.longest_seconds, spent)
+        self._seconds.append(spent)
         return peaks

@@ -192,7 +192,9 @@ class StagedRun:
                 best = found.best
                 over = found.take(searched, is_tidy=way.is_tidy)
                 if max(over) > 0:
-                    self.take_others(searched, deadline.part(SCHEDULE.others_share))
+                    searched, over = self.take_others(
+                        searched, over, deadline.part(SCHEDULE.others_share)
+                    )
                 if found.best is not best and way.tidies and not until_fits:
                     self.tidy(deadline)
             ended = found.ended(until_fits=until_fits) or way.learn(found, searched, over)
@@ -203,17 +205,28 @@ class StagedRun:
         found.is_cut = found.is_cut or not deadline.is_counted
         return "its time is over"
 
-    def take_others(self, searched: Solution, deadline: Deadline) -> None:
-        """Judges what a search found beside a placement that is above a cap, until one fits: what
-        an allocator loses to gaps differs between placements that cost nearly the same."""
-        best = self.found.best
-        for device_of in searched.others:
-            if deadline.is_over(self.request.predict.longest_seconds):
-                return
-            if value_of(self.request.problem, device_of) < self.found.value:
-                self.found.take(replace(searched, device_of=device_of), is_tidy=False)
-            if self.found.best is not best:
-                return
+    def take_others(
+        self, searched: Solution, over: list[int], deadline: Deadline
+    ) -> tuple[Solution, list[int]]:
+        """Judges what a search found beside a placement that is above a cap, which keeps more free
+        the more it costs: seeks the cheapest that fits by halving.  Returns the one that is the
+        least above the caps, with by how much each device is."""
+        value, given = self.found.value, self.request.problem
+        others = [each for each in searched.others if value_of(given, each) < value]
+        low, high = 0, len(others)  # the first that fits is among these, or none does
+
+        def judge(place: int) -> bool:
+            nonlocal searched, over
+            other = replace(searched, device_of=others[place])
+            beside = self.found.take(other, is_tidy=False)
+            if sum(max(0, each) for each in beside) < sum(max(0, each) for each in over):
+                searched, over = other, beside
+            return max(beside) <= 0
+
+        while low < high and not deadline.is_over(self.request.predict.usual_seconds):
+            middle = (low + high) // 2
+            low, high = (low, middle) if judge(middle) else (middle + 1, high)
+        return searched, over
 
     def tidy(self, deadline: Deadline) -> None:
         """Clears the best placement of debris, as far as there is time for predictions."""

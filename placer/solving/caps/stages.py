@@ -267,7 +267,7 @@ def _mend(search: StagedRun, deadline: Deadline, near: Solution | None = None) -
         replace(search.peaks, capacity=request.problem.capacity_bytes),
         units.project(near.device_of),
         lambda device_of: request.predict.bytes_over(units.expand(device_of)),
-        lambda: until.is_over(judged),
+        lambda: until.is_over(request.predict.usual_seconds),
         found.value,
     )
     found.take(replace(near, device_of=units.expand(mended)), is_tidy=False)

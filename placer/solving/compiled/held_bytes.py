@@ -151,6 +151,37 @@ def shift(
     return more
 
 
+@compiled
+def hold_moved(
+    held: Held, device_of: Ints, in_use: Floats, units: Ints, target: int
+) -> tuple[Floats, Floats]:
+    """The bytes at every moment on the device of some units and on another one, once they are all
+    there; ``in_use`` is what devices hold before."""
+    source, moments, columns = device_of[units[0]], in_use.shape[1], held.own.shape[1]
+    moved, change = device_of.copy(), np.zeros((2, moments + 1))
+    moved[units] = target
+    seen = np.zeros(held.owner.shape[0], np.bool_)
+    for unit in units:
+        for buffer in held.buffers[held.start[unit] : held.start[unit + 1]]:
+            if not seen[buffer]:
+                seen[buffer] = True
+                for side, device in ((0, source), (1, target)):
+                    before = _span(held, device_of, buffer, device)
+                    _put(change[side], before, _span(held, moved, buffer, device))
+    left, come = in_use[source].copy(), in_use[target].copy()
+    gone, more = 0.0, 0.0
+    own = np.zeros(columns)
+    for unit in units:
+        own += held.own[unit]
+    for moment in range(moments):
+        gone += change[0, moment]
+        more += change[1, moment]
+        size = own[min(moment, columns - 1)]
+        left[moment] += gone - size
+        come[moment] += more + size
+    return left, come
+
+
 @compiled_part
 def look(
     held: Held,

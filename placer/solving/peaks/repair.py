@@ -15,10 +15,12 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from placer.problem.placement_problem import ProblemTensor
 from placer.solving.compiled.arrays import Floats, Ints
+from placer.solving.compiled.gain_table import apply_move, gain, new_gain_table, transfer_of
 from placer.solving.peaks.sliding import slides
 from placer.solving.search.peak_problem import PeakProblem
+from placer.solving.search.unit_arrays import transfer_arrays
+from placer.solving.search.watch import Watch
 
 Judge = Callable[[Sequence[int]], Sequence[int]]
 """From one device number per unit to the bytes that each device is predicted to be above its cap;
@@ -134,52 +136,39 @@ class _Moves:
         self.peaks, self.most_bytes = peaks, most_bytes
         self.capacity = np.array(peaks.capacity, np.float64)
         self.held = _most_held(peaks)
-        self.nets_of: list[list[ProblemTensor]] = [[] for _ in range(peaks.units.unit_count)]
-        for net in peaks.units.nets:
-            for unit in _pins(net):
-                self.nets_of[unit].append(net)
+        self.watch, self.arrays = Watch(peaks), transfer_arrays(peaks.units)
 
     def likely(self, here: Ints, over: Floats, is_late: Callable[[], bool]) -> list[Ints]:
         """Placements one move away: what is counted above the caps, less what the prediction says
         beyond that on devices above them, is the least; and then what it costs."""
-        counted = np.array(self.peaks.peaks(here.tolist()))
+        along, counted = self.watch.hold(here)
         gap = np.maximum(0.0, self.capacity + over - counted)
         limit = self.capacity - np.where(over > 0.0, gap, 0.0)
         worst = int(over.argmax())
-        most_more = self.most_bytes - self.peaks.value(here.tolist())
-        ranked: list[tuple[float, int, int, Ints]] = []
-        for above, units, targets in self.leaving(here, worst, limit[worst], is_late):
-            # a move that leaves more above a cap is none
-            for target in sorted(targets if above < 0.9 * over[worst] else ()):
+        ranked: list[tuple[float, float, int, Ints]] = []
+        for units, targets in self.leaving(here, worst, is_late):
+            for target in sorted(targets - {worst}):
+                if is_late():
+                    break
+                left, come = self.watch.hold_moved(here, along, units, target)
+                above = max(0.0, left - limit[worst])
                 moved = _moved(here, units, target)
-                cost = self.cost_of(units, here, moved)
-                if cost < most_more and not is_late():
-                    more = max(0.0, self.peaks.peak(moved == target) - limit[target])
+                cost = float(transfer_of(self.arrays, moved))
+                # a move that leaves more above a cap is none
+                if above < 0.9 * over[worst] and cost < self.most_bytes:
+                    more = max(0.0, come - limit[target])
                     ranked.append((above + more, cost, len(ranked), moved))
         ranked.sort(key=lambda each: each[:3])
         return [moved for *_, moved in ranked[:6]]  # so many are judged, until one is better
 
     def leaving(
-        self, here: Ints, device: int, limit: float, is_late: Callable[[], bool]
-    ) -> Iterator[tuple[float, Ints, set[int]]]:
-        """Yields units that may leave a device: the bytes then above the limit, the units, their
-        targets."""
+        self, here: Ints, device: int, is_late: Callable[[], bool]
+    ) -> Iterator[tuple[Ints, set[int]]]:
+        """Yields units that may leave a device, with where they may go."""
         for units, target in self.up_to_borders(here, device, is_late):
-            yield self.above(here, device, units, limit), units, {target}
-        left: list[tuple[float, int, Ints]] = []
+            yield units, {target}
         for units in self.stretches(np.flatnonzero(here == device)):
-            if is_late():
-                break
-            left.append((self.above(here, device, units, limit), len(left), units))
-        for above, _, units in sorted(left, key=lambda each: each[:2])[:24]:
-            allowed = set.intersection(*(set(self.peaks.units.allowed[unit]) for unit in units))
-            yield above, units, allowed - {device}
-
-    def above(self, here: Ints, device: int, units: Ints, limit: float) -> float:
-        """By how much a device is counted above a limit without some of its units."""
-        stays = here == device
-        stays[units] = False
-        return max(0.0, self.peaks.peak(stays) - limit)
+            yield units, set.intersection(*(set(self.peaks.units.allowed[unit]) for unit in units))
 
     def up_to_borders(
         self, here: Ints, device: int, is_late: Callable[[], bool]
@@ -203,46 +192,26 @@ class _Moves:
         """How many of ``units``, in this order, may go to a device so that least is sent, for every
         part of the room that it has."""
         room = self.capacity[target] - self.peaks.peak(here == target)
-        moved, total, size = here.copy(), 0, 0.0
-        best: dict[int, tuple[int, int]] = {}
+        table, total, size = new_gain_table(self.arrays, here), 0.0, 0.0
+        best: dict[int, tuple[float, int]] = {}
         for count, unit in enumerate(units.tolist(), start=1):
             size += float(self.peaks.resident[unit])
             if size > room or target not in self.peaks.units.allowed[unit]:
                 break
-            total += self.cost_of_one(unit, moved, target)
-            moved[unit] = target
+            total -= gain(self.arrays, table, unit, target)
+            apply_move(self.arrays, table, unit, target)
             part = int(12 * size / max(1.0, room))  # for each, the cheapest border
             best[part] = min(best.get(part, (total, count)), (total, count))
         return [count for _, count in best.values()]
 
-    def cost_of_one(self, unit: int, here: Ints, target: int) -> int:
-        """The bytes that a placement costs more once a unit has moved."""
-        alone = np.array([unit])
-        return self.cost_of(alone, here, _moved(here, alone, target))
-
     def stretches(self, units: Ints) -> Iterator[Ints]:
         """The largest units of a device one by one, and stretches of them all along the depth."""
         order = np.argsort(-self.held[units], kind="stable")
-        yield from units[order[:40], None]
+        yield from units[order[:160], None]
         for position in self.peaks.positions[:1]:
             along = units[np.argsort(position[units], kind="stable")]
             for parts in (4, 8, 16, 32):
                 yield from (part for part in np.array_split(along, parts) if len(part) > 1)
-
-    def cost_of(self, units: Ints, here: Ints, moved: Ints) -> int:
-        """The bytes that a placement costs more once ``units`` have moved."""
-        nets = {id(net): net for unit in units for net in self.nets_of[unit]}
-        cost = self.peaks.units.cost
-        total: int = sum(
-            net.bytes * (_receivers(net, moved) - _receivers(net, here)) for net in nets.values()
-        )
-        for unit in units.tolist():
-            total += int(cost[unit][moved[unit]] - cost[unit][here[unit]])
-        return total
-
-
-def _pins(net: ProblemTensor) -> set[int]:
-    return {net.producer, *net.consumers}
 
 
 def _moved(here: Ints, units: Ints, target: int) -> Ints:
@@ -250,7 +219,3 @@ def _moved(here: Ints, units: Ints, target: int) -> Ints:
     moved = here.copy()
     moved[units] = target
     return moved
-
-
-def _receivers(net: ProblemTensor, device_of: Ints) -> int:
-    return len({int(device_of[unit]) for unit in net.consumers} - {int(device_of[net.producer])})

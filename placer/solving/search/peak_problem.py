@@ -35,7 +35,8 @@ class PeakProblem:
     ``resident`` are the bytes of every unit that are there all the time, ``capacity`` what every
     device may peak at; no placement transfers less than ``least_bytes``.  ``positions`` put the
     units in orders that are worth cutting into segments.  Where ``is_near``, the search stays near
-    the placements that it is given: nothing is drawn anew.
+    the placements that it is given: nothing is drawn anew.  Those that keep up to ``spread`` of
+    every capacity free are of interest, too: what is predicted may be more than is counted.
 
     With ``rows``, the bytes of every unit at ``length`` moments, there are no buffers: the moments
     of a bare problem are all that is known of its step.
@@ -50,6 +51,7 @@ class PeakProblem:
     least_bytes: float = 0.0
     positions: tuple[Floats, ...] = ()
     is_near: bool = False
+    spread: float = 0.0
     rows: Floats | None = None
 
     def steady(self) -> Floats:

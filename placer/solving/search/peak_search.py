@@ -59,11 +59,15 @@ class PeakSchedule:
     most_mendings: int = 5  # of one placement, each with more of the caps kept free
     near_below: float = 0.7  # of the value of the best: what is above caps is worth a look
     near_share: float = 0.6  # of the cycles that begin there then
+    rooms: int = 100  # parts of accelerators' caps: what keeps so many free is kept apart
     steps_per_second: float = 4e5  # at first; then as measured
     most_proven_units: int = 5_000  # of more, little work proves nothing
 
 
 _SCHEDULE = PeakSchedule()
+
+_GOLDEN = 0.6180339887
+"""Multiples of it are spread evenly between whole numbers, however many there are."""
 
 
 def search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
@@ -77,8 +81,8 @@ def _search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: E
     search = PeakSearch(problem, hints, effort.seed, best.keep)
     search.least = problem.least_bytes
     search.run(effort.deadline, effort.work_limit, effort.threads)
-    others = [each.device_of.tolist() for each in search.population[1:] if each.value < search.most]
-    best.keep_others(others)
+    others = search.slacker() if problem.spread else search.population[1:]
+    best.keep_others([each.device_of.tolist() for each in others if each.value < search.most])
     if search.best is not None and search.best.value <= search.least:
         best.prove(Status.OPTIMAL)
 
@@ -102,6 +106,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         self.cycles = 0
         self.speed = _SCHEDULE.steps_per_second
         self.near: Found | None = None
+        self.cheapest: dict[int, Found] = {}
         self.near_cost = np.inf
         self.waiting = deque(problem.positions)
         self.unmended = deque(hints if problem.is_near else ())
@@ -113,14 +118,30 @@ class PeakSearch(MultilevelSearch[Watched]):
 
     def judge(self, level: Level[Watched], device_of: Ints) -> Found:
         """The placement with its cost, or how much it is above the caps."""
-        above = self.watch.share_above(device_of)
         cost = float(transfer_of(level.arrays, device_of))
-        if not above:
+        shares = self.watch.follow(device_of) / np.maximum(1.0, self.watch.capacity)
+        if shares.max() <= 0.0:
+            fullest = np.delete(shares, self.problem.units.host).max(initial=-1.0)
+            room = int(-_SCHEDULE.rooms * fullest)
+            with self.lock:
+                if room not in self.cheapest or cost < self.cheapest[room].value:
+                    self.cheapest[room] = Found(cost, device_of)
             return Found(cost, device_of)
-        found = Found(self.most * (1.0 + above), device_of)
+        found = Found(self.most * (1.0 + float(np.maximum(0.0, shares).sum())), device_of)
         if self.near is None or found.value < self.near.value:
             self.near, self.near_cost = found, cost
         return found
+
+    def slacker(self, least_room: int = 0) -> list[Found]:
+        """The cheapest placements found that keep more free than any cheaper one, by their cost;
+        ``least_room`` is in parts of the caps."""
+        found: list[Found] = []
+        with self.lock:
+            cheapest = sorted(self.cheapest.items(), reverse=True)
+        for room, each in cheapest:
+            if room >= least_room and (not found or each.value < found[-1].value):
+                found.append(each)
+        return [each for each in reversed(found) if each is not self.best]
 
     def tie_rank(self, device_of: Ints) -> tuple[int, float]:
         """Few devices, and none of them full (to a percent, so that ties are not the search)."""
@@ -136,6 +157,8 @@ class PeakSearch(MultilevelSearch[Watched]):
             position = self.waiting.popleft() if self.waiting else None
             hint = self.unmended.popleft() if self.unmended else None
         early = _SCHEDULE.beginnings
+        # as many with little free as with more, whenever the search ends
+        spare = self.problem.spread * ((1 / 3 + cycle * _GOLDEN) % 1.0) * self.watch.capacity
         is_near = self.problem.is_near and bool(self.population)
         ways = ("vary", "mix") if is_near else _SCHEDULE.later
         how = str(self.random.choice(ways))
@@ -145,23 +168,28 @@ class PeakSearch(MultilevelSearch[Watched]):
             device_of = np.array(hint, np.int64)
             level = Level(self.arrays, self.data_of(Found(0.0, device_of)))
             steps, heat = _SCHEDULE.mend_steps, _SCHEDULE.mend_heat
-            self._refine([level], device_of, steps, heat, deadline)
+            self._refine([level], device_of, steps, heat, deadline, spare)
         elif position is not None and not is_near:
-            self._fresh("given", position, cycle, deadline)
+            self._fresh("given", position, cycle, deadline, spare)
         elif how in ("vary", "mix") and self.population:
             heat = float(self.random.choice(_SCHEDULE.vary_heats))
-            parents = self.parents()
+            parents = self.parents(spare)
             apart = parents[0].device_of
             if how == "mix":
                 apart = np.zeros_like(apart)
             levels = self.levels(parents[0], apart)
-            self._refine(levels, parents[0].device_of, _SCHEDULE.vary_steps, heat, deadline)
+            steps = _SCHEDULE.vary_steps
+            self._refine(levels, parents[0].device_of, steps, heat, deadline, spare)
         else:
-            self._fresh(how, None, cycle, deadline)
+            self._fresh(how, None, cycle, deadline, spare)
 
-    def parents(self) -> list[Found]:
-        """As ever, or what is above the caps and costs clearly less."""
+    def parents(self, spare: Floats | float = 0.0) -> list[Found]:
+        """As ever, or what is above the caps and costs clearly less; of those that keep some bytes
+        ``spare``, the cheapest."""
         found = super().parents()
+        if self.problem.spread:
+            share = float(np.max(spare / np.maximum(1.0, self.watch.capacity)))
+            found = [*self.slacker(int(_SCHEDULE.rooms * share))[:1], *found][:2]
         near, is_cheap = self.near, self.near_cost < _SCHEDULE.near_below * found[0].value
         if near is not None and is_cheap and self.random.random() < _SCHEDULE.near_share:
             return [near, found[0]]
@@ -186,7 +214,9 @@ class PeakSearch(MultilevelSearch[Watched]):
         """Annealing, as long as that of a first placement."""
         return self._anneal(level, device_of, _SCHEDULE.first_steps, temperature, np.inf)
 
-    def _fresh(self, how: str, position: Floats | None, cycle: int, deadline: float) -> None:
+    def _fresh(
+        self, how: str, position: Floats | None, cycle: int, deadline: float, spare: Floats
+    ) -> None:
         """A placement from nothing: units are dealt out along a position, in an order from one end
         of the graph on or from anywhere, or are all on the host."""
         levels = self.levels(None, None)
@@ -208,7 +238,7 @@ class PeakSearch(MultilevelSearch[Watched]):
             start = deal_out(
                 top.arrays,
                 top.data.held,
-                _SCHEDULE.filled * self.watch.capacity,
+                _SCHEDULE.filled * (self.watch.capacity - spare),
                 top.data.moments,
                 start,
                 order.astype(np.int64),
@@ -219,7 +249,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         heat = float(
             _SCHEDULE.first_heat if is_early else self.random.choice(_SCHEDULE.fresh_heats)
         )
-        self._refine(levels, start, steps, heat, deadline, is_coarse=True)
+        self._refine(levels, start, steps, heat, deadline, spare, is_coarse=True)
 
     def _refine(
         self,
@@ -228,27 +258,28 @@ class PeakSearch(MultilevelSearch[Watched]):
         steps: int,
         heat: float,
         deadline: float,
+        spare: Floats,
         *,
         is_coarse: bool = False,
     ) -> None:
-        """Annealing at all levels from the coarsest on, then until nothing is above a cap at any
-        time; what comes out joins the population if it is good."""
+        """Annealing at all levels from the coarsest on with some ``spare`` bytes of the caps kept
+        free, then until nothing is above a cap at any time; what comes out joins the population if
+        it is good."""
         if not is_coarse:
             for level in levels[1:]:
                 assert level.new_of is not None
                 device_of = carry(device_of, level.new_of)
         for level in reversed(levels):
-            device_of = self._anneal(level, device_of, steps, heat, deadline)
+            device_of = self._anneal(level, device_of, steps, heat, deadline, spare)
             heat *= self.temperature_fall
             if level.new_of is not None:
                 device_of = device_of[level.new_of]
-        spare = np.zeros(len(self.watch.capacity))
         for _ in range(_SCHEDULE.most_mendings):
             found = self.judge(self.finest, device_of)
             self.keep(found)
             if found.value < self.most or time.time() > deadline:
                 return
-            spare += np.maximum(0.0, self.watch.follow(device_of))
+            spare = spare + np.maximum(0.0, self.watch.follow(device_of))
             level = Level(self.arrays, self.data_of(found))
             device_of = self._anneal(
                 level, device_of, _SCHEDULE.mend_steps, _SCHEDULE.mend_heat, deadline, spare

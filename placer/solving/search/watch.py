@@ -10,7 +10,7 @@ import numpy as np
 
 from placer.prediction.orders.execution_orders import highest_peak
 from placer.solving.compiled.arrays import Flags, Floats, Ints
-from placer.solving.compiled.held_bytes import Held, hold
+from placer.solving.compiled.held_bytes import Held, hold, hold_moved
 from placer.solving.search.peak_problem import Buffers, PeakProblem, regroup
 
 _MOST_MOMENTS = 96
@@ -85,6 +85,23 @@ class Watch:
         resident = np.bincount(device_of, self.problem.resident, minlength=devices)
         peaks = zip(along.max(axis=2), resident, strict=True)
         return along, np.array([highest_peak(*each) for each in peaks])
+
+    def hold_moved(
+        self, device_of: Ints, along: Floats, units: Ints, target: int
+    ) -> tuple[float, float]:
+        """The highest peaks of the device that some units are on and of another one, once they are
+        all there; ``along`` is what :meth:`hold` says of the placement before."""
+        in_use = along.reshape(len(along), -1)
+        source = int(device_of[units[0]])
+        both = hold_moved(self.held, device_of, in_use, units, target)
+        moved = device_of.copy()
+        moved[units] = target
+        low, high = (
+            float(highest_peak(held.reshape(along.shape[1:]).max(axis=1), resident))
+            for device, held in zip((source, target), both, strict=True)
+            for resident in [self.problem.resident[moved == device].sum()]
+        )
+        return low, high
 
     def watched(self, device_of: Ints | None) -> Watched:
         """Returns what the units hold at the moments known by now, also those of a placement."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,11 +18,15 @@ from placer.prediction.times.step_time import step_seconds
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps import orders, record, rows, staged_run, stages
+from placer.solving.caps.predictions import Predictions
+from placer.solving.caps.record import PeakRequest
 from placer.solving.caps.reservation import level, spread
-from placer.solving.caps.schedule import ORDERS, SCHEDULE
+from placer.solving.caps.schedule import FITTING_ORDERS, ORDERS, SCHEDULE
+from placer.solving.caps.staged_run import StagedRun
 from placer.solving.caps.stages import PeakFinder, solve_under_peaks
 from placer.solving.conflicts.conflict import explain_conflict
 from placer.solving.process import clock
+from placer.solving.process.deadline import Deadline
 from placer.solving.search.peak_problem import PeakProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, value_of
@@ -639,6 +644,68 @@ def test_what_is_near_a_first_plan_above_a_cap_is_judged_too(
     assert judged[:2] == [above, fits]
     first = solution.stages[0]
     assert (first.name, first.searches, first.value) == ("first plan", 1, value_of(problem, fits))
+
+
+def test_of_what_keeps_more_free_the_cheapest_that_fits_is_sought_by_halving() -> None:
+    """Six beside one above a cap, each costs more than the one before: the fourth is the first
+    that fits, and three are judged."""
+    problem = problem_of(
+        resident=[1] * 8, tensors=[(op, [op + 1], 1 + op) for op in range(7)], capacity=[9, 9]
+    )
+    others = [tuple(int(op >= 7 - place) for op in range(8)) for place in range(7)]
+    costs = [value_of(problem, each) for each in others[1:]]
+    others = [each for _, each in sorted(zip(costs, others[1:], strict=True))]
+    judged: list[int] = []
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        place = others.index(tuple(device_of))
+        judged.append(place)
+        return [DevicePeak(peak_bytes=12 - place, moment={0: 1})] * 2
+
+    request = PeakRequest(
+        problem=problem, predict=Predictions(find_peaks, (9, 9)), parameters=QUICK
+    )
+    run = StagedRun(request)
+    searched = Solution(status=Status.FEASIBLE, device_of=(0,) * 8, others=tuple(others))
+    known, over = run.take_others(searched, [5, 5], Deadline(math.inf))
+    assert judged == [3, 1, 2]
+    assert known.device_of == others[3]
+    assert over == [0, 0]
+    assert run.found.best.device_of == others[3]
+
+
+def test_after_the_first_above_a_cap_placements_that_keep_more_free_are_sought(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Under the same limits; only what is above a cap then lowers them."""
+    problem = problem_of(
+        resident=[1] * 6, tensors=[(op, [op + 1], 5 + op) for op in range(5)], capacity=[5, 5]
+    )
+    asked: list[tuple[float, tuple[int, ...]]] = []
+
+    def search(_name: str, peaks: PeakProblem, *_: object) -> Solution:
+        asked.append((peaks.spread, peaks.capacity))
+        split = 2 + len(asked) % 3
+        device_of = [int(op >= split) for op in range(6)]
+        return Solution(status=Status.FEASIBLE, device_of=tuple(peaks.units.project(device_of)))
+
+    def find_peaks(_device_of: Sequence[int]) -> list[DevicePeak]:
+        return [DevicePeak(peak_bytes=6, moment={0: 1})] * 2
+
+    monkeypatch.setattr(rows, "solve", lambda *_, **__: nothing_found())
+    monkeypatch.setattr(stages, "solve", lambda *_, **__: nothing_found())
+    monkeypatch.setattr(stages, "repair", lambda _, units, *__: list(units))
+    monkeypatch.setattr(orders, "search_in_child", search)
+    solve_under_peaks(
+        problem,
+        find_peaks,
+        replace(QUICK, time_limit_seconds=3.0),
+        find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1),
+    )
+    (first, caps), (second, same), (_, lower) = asked[:3]
+    assert (first, second) == (0.0, FITTING_ORDERS.spread)
+    assert same == caps
+    assert all(least < most for least, most in zip(lower, caps, strict=True))
 
 
 def test_the_same_placement_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:

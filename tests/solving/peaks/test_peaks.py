@@ -24,7 +24,7 @@ from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps import orders, rows
 from placer.solving.caps.stages import solve_under_peaks
-from placer.solving.compiled.held_bytes import hold, shift
+from placer.solving.compiled.held_bytes import hold, hold_moved, shift
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.search_caps import SearchCaps
 from placer.solving.reduction.unit_problem import reduce_to_units
@@ -99,7 +99,8 @@ def held_by_definition(peaks: PeakProblem, device_of: Sequence[int]) -> np.ndarr
 @given(seed=st.integers(0, 10_000))
 def test_what_is_held_is_kept_up_to_date(seed: int) -> None:
     """After any moves the bytes at every time are those counted anew, and the excess has changed by
-    what was said; at some moments only, the same bytes; for units joined, the same too."""
+    what was said; at some moments only, the same bytes; for units joined, the same too, and for
+    several that move at once."""
     rng = random.Random(seed)
     peaks = random_peaks(rng)
     times = peaks.orders * peaks.length
@@ -126,6 +127,14 @@ def test_what_is_held_is_kept_up_to_date(seed: int) -> None:
         assert not change.any()
         assert not change_then.any()
     assert (hold(held_then, device_of, DEVICES, len(moments)) == in_use[:, moments]).all()
+    together = np.flatnonzero(device_of == device_of[rng.randrange(UNITS)])
+    source, target = device_of[together[0]], (device_of[together[0]] + 1) % DEVICES
+    for least, own in ((held, in_use), (held_then, then)):
+        moved = device_of.copy()
+        moved[together[::2]] = target
+        left = hold_moved(least, device_of, own, together[::2], target)
+        there = hold(least, moved, DEVICES, own.shape[1])
+        assert (np.array(left) == there[[source, target]]).all()
     joined = np.unique(device_of, return_inverse=True)[1].astype(np.int64)
     count = joined.max() + 1
     kept = np.bincount(joined, peaks.resident, minlength=count)
