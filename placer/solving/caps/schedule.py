@@ -61,7 +61,7 @@ class OrderSchedule:
     fewest_seconds: float = 1.0  # with less left, one is not begun
     judged_last: float = 1.5  # times that a prediction takes: what is found is judged
     few_judged: int = 24  # predictions in the time: gaps are reserved before the first search
-    spread: float = 0.0  # of caps: up to so much is kept free in searches after one above a cap
+    spread: float = 0.0  # of caps: kept free by some, up to that, after what is above a cap
     is_patient: bool = False  # the same placement again is searched for longer
 
 

@@ -17,10 +17,12 @@ from placer.solving.caps.record import PeakRequest, Record
 from placer.solving.caps.rows import Rows
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import value_of
+from placer.solving.peaks.repair import repair
 from placer.solving.peaks.search_caps import SearchCaps, TriedCaps
 from placer.solving.peaks.searches import peak_problem_of
 from placer.solving.process import clock
 from placer.solving.process.child_search import SEARCH_TASK, effort_of, searching_child
+from placer.solving.process.compiling import PEAKS, await_compiled
 from placer.solving.process.deadline import Deadline
 from placer.solving.process.search_run import Answer, Effort, SearchRequest
 from placer.solving.reduction.contraction import contract
@@ -227,6 +229,20 @@ class StagedRun:
             middle = (low + high) // 2
             low, high = (low, middle) if judge(middle) else (middle + 1, high)
         return searched, over
+
+    def mend(self, near: Solution, is_late: Callable[[], bool]) -> None:
+        """Takes what moves lead to from ``near``, which is above a cap, each of them judged."""
+        assert near.device_of is not None
+        await_compiled(PEAKS)
+        request, units = self.request, self.peaks.units
+        mended = repair(
+            replace(self.peaks, capacity=request.problem.capacity_bytes),
+            units.project(near.device_of),
+            lambda device_of: request.predict.bytes_over(units.expand(device_of)),
+            is_late,
+            self.found.value,
+        )
+        self.found.take(replace(near, device_of=units.expand(mended)), is_tidy=False)
 
     def tidy(self, deadline: Deadline) -> None:
         """Clears the best placement of debris, as far as there is time for predictions."""

@@ -19,7 +19,6 @@ from placer.solving.caps.rows import Rows
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.caps.staged_run import StagedRun, StageKind
 from placer.solving.objectives.refining import value_of
-from placer.solving.peaks.repair import repair
 from placer.solving.process import clock
 from placer.solving.process.child_search import one_search_process
 from placer.solving.process.deadline import Deadline
@@ -256,21 +255,13 @@ def _mend(search: StagedRun, deadline: Deadline, near: Solution | None = None) -
     near = near or found.nearest
     if not (request.searches_orders and request.asks_least_cost) or near is None:
         return None
-    assert near.device_of is not None
-    best, units = found.best, search.peaks.units
+    best = found.best
     until, judged = deadline.part(SCHEDULE.mend_share), request.predict.longest_seconds
     is_cheap = near.value is not None and 2 * near.value < found.value
     if is_cheap and found.stages and not until.is_counted:  # the first plan is not late
         least = clock.monotonic() + (1 + SCHEDULE.mended_judged) * judged
         until = Deadline(max(until.at, min(least, search.deadline.at + SCHEDULE.late_seconds)))
-    mended = repair(
-        replace(search.peaks, capacity=request.problem.capacity_bytes),
-        units.project(near.device_of),
-        lambda device_of: request.predict.bytes_over(units.expand(device_of)),
-        lambda: until.is_over(request.predict.usual_seconds),
-        found.value,
-    )
-    found.take(replace(near, device_of=units.expand(mended)), is_tidy=False)
+    search.mend(near, lambda: until.is_over(request.predict.usual_seconds))
     why = "nothing fits yet" if best is None else "trying to bring a cheaper one under its limits"
     return why, "no move helps" if found.best is best else "mended"
 

@@ -334,7 +334,7 @@ def test_what_needs_no_host_is_searched_without_it(monkeypatch: pytest.MonkeyPat
         return [DevicePeak(peak_bytes=size, moment={}) for size in held]
 
     monkeypatch.setattr(orders, "search_in_child", lambda *_: nothing_found())
-    monkeypatch.setattr(stages, "repair", lambda _, units, *__: list(units))
+    monkeypatch.setattr(staged_run, "repair", lambda _, units, *__: list(units))
     solution = solve_under_peaks(
         problem,
         find_peaks,
@@ -633,7 +633,7 @@ def test_what_is_near_a_first_plan_above_a_cap_is_judged_too(
 
     monkeypatch.setattr(rows, "solve", lambda *_, **__: nothing_found())
     monkeypatch.setattr(stages, "solve", lambda *_, **__: nothing_found())
-    monkeypatch.setattr(stages, "repair", mend)
+    monkeypatch.setattr(staged_run, "repair", mend)
     monkeypatch.setattr(orders, "search_in_child", search)
     solution = solve_under_peaks(
         problem,
@@ -694,7 +694,7 @@ def test_after_the_first_above_a_cap_placements_that_keep_more_free_are_sought(
 
     monkeypatch.setattr(rows, "solve", lambda *_, **__: nothing_found())
     monkeypatch.setattr(stages, "solve", lambda *_, **__: nothing_found())
-    monkeypatch.setattr(stages, "repair", lambda _, units, *__: list(units))
+    monkeypatch.setattr(staged_run, "repair", lambda _, units, *__: list(units))
     monkeypatch.setattr(orders, "search_in_child", search)
     solve_under_peaks(
         problem,
