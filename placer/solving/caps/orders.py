@@ -95,8 +95,10 @@ class Orders:
         self.caps.tried.note(self.caps.now, self._counted(searched.device_of), over)
         is_new = searched.device_of not in self.seen
         self.seen.add(searched.device_of)
-        if max(over) > 0 and self.spread < self.schedule.spread:
-            self.spread = self.schedule.spread
+        cycles = found.parameters.work_limit
+        spread = 0.0 if cycles and cycles < self.schedule.spread_cycles else self.schedule.spread
+        if max(over) > 0 and self.spread < spread:
+            self.spread = spread
             self.share, self.least_seconds = self.schedule.next_share, self.schedule.least_seconds
         elif max(over) > 0 and is_new:
             self._leave_room(found, searched.device_of, over)

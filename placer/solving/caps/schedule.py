@@ -62,6 +62,7 @@ class OrderSchedule:
     judged_last: float = 1.5  # times that a prediction takes: what is found is judged
     few_judged: int = 24  # predictions in the time: gaps are reserved before the first search
     spread: float = 0.0  # of caps: kept free by some, up to that, after what is above a cap
+    spread_cycles: int = 8  # fewer find too little of that
     is_patient: bool = False  # the same placement again is searched for longer
 
 

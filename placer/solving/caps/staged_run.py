@@ -112,7 +112,8 @@ Way = Rows | Orders
 class StagedRun:
     """The stages of one search: ``rows`` and ``fitting_rows``, for the least cost before another
     objective, remember what they have learned from stage to stage.  It ``is_tight`` where the first
-    plan came after placements above a cap: rows say too little then."""
+    plan took several searches, or of a large program came after placements above a cap: rows say
+    too little then."""
 
     def __init__(self, request: PeakRequest) -> None:
         self.request = request

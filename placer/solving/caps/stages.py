@@ -72,7 +72,9 @@ def _first_plan(search: StagedRun, deadline: Deadline) -> Reasons:
     is_open = request.problem.spill == "auto"
     share = SCHEDULE.plan_share_with_host if is_open else SCHEDULE.plan_share
     ended = _along_orders(search, deadline, share, fits_first=True)
-    search.is_tight = search.found.best is not None and bool(search.found.missed)
+    found = search.found
+    is_missed = found.searches > 1 or (request.is_layered and found.missed)
+    search.is_tight = found.best is not None and bool(is_missed)
     return "no accelerator holds all", ended
 
 
