@@ -45,10 +45,7 @@ class Orders:
         self.schedule = FITTING_ORDERS if fits_first else quick
         self.caps = SearchCaps(problem, tried, is_wary=fits_first and problem.spill == "auto")
         self.seen: set[tuple[int, ...]] = set()
-        self.is_near = False
-        cycles = found.parameters.work_limit
-        is_short = cycles is not None and cycles < self.schedule.spread_cycles
-        self.spread = 0.0 if is_short else self.schedule.spread
+        self.is_near, self.spread = False, 0.0
         judged = found.request.predict.longest_seconds
         self.share = self.schedule.first_share
         self.least_seconds = self.schedule.first_seconds + self.schedule.first_judged * judged
@@ -98,9 +95,13 @@ class Orders:
         self.caps.tried.note(self.caps.now, self._counted(searched.device_of), over)
         is_new = searched.device_of not in self.seen
         self.seen.add(searched.device_of)
-        if max(over) > 0 and (is_new or (self.spread and found.best is None)):
+        cycles = found.parameters.work_limit
+        spread = 0.0 if cycles and cycles < self.schedule.spread_cycles else self.schedule.spread
+        if max(over) > 0 and self.spread < spread:
+            self.spread = spread
+            self.share, self.least_seconds = self.schedule.next_share, self.schedule.least_seconds
+        elif max(over) > 0 and is_new:
             self._leave_room(found, searched.device_of, over)
-            self.spread = min(2.0 * self.spread, self.schedule.most_spread)
         elif found.best is None:
             if not self.schedule.is_patient:
                 return "the same placement again"
@@ -118,7 +119,7 @@ class Orders:
         self.caps.lower(self._counted(device_of), over, floors)
         # a search that missed its own caps was too short
         schedule = ORDERS if self.caps.is_missed else self.schedule
-        self.is_near, self.share = not self.spread, schedule.next_share
+        self.is_near, self.share = True, schedule.next_share
         self.least_seconds = schedule.least_seconds
 
     def _turn(self, found: Record) -> None:

@@ -121,11 +121,9 @@ class Record:
         """The placement that is the least above the caps, of what is worth less than the best."""
         return self.nearest_below(math.inf)
 
-    def nearest_below(self, value: float, most_above: float = math.inf) -> Solution | None:
-        """The same of what is worth less than ``value`` and at most so many bytes above the caps
-        all together."""
-        close = (each for above, each in self.missed if above <= most_above)
-        return next((each for each in close if _value(each) < value), None)
+    def nearest_below(self, value: float) -> Solution | None:
+        """The same of what is worth less than ``value``."""
+        return next((each for _, each in self.missed if _value(each) < value), None)
 
     @property
     def is_settled(self) -> bool:

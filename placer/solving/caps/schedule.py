@@ -22,14 +22,13 @@ class StageSchedule:
     rows_share_before_orders: float = 0.25  # where a search along the orders comes next
     reserving_share: float = 0.5  # for searches by rows that reserve what the first one missed
     rows_share_of_others: float = 0.6  # of these shares, for another objective
-    first_mend_share: float = 0.1  # for mending what the first of these searches found
-    others_share: float = 0.3  # for judging what a search found beside what is above a cap
+    first_mend_share: float = 0.2  # for mending what the first of these searches found
+    others_share: float = 0.2  # for judging what a search found beside what is above a cap
     orders_share: float = 0.75  # for searches along the orders
     orders_share_of_few: float = 0.45  # the same where rows found what fits and may prove it
     mend_share: float = 0.8  # for mending
     soon_share: float = 0.3  # for mending before more search what costs less than
-    soon_below: float = 0.5  # times what fits, and is above
-    soon_above: float = 0.05  # of the accelerators' caps all together at most
+    soon_below: float = 0.5  # times what fits
     mended_judged: int = 6  # predictions that it has, somewhat late, if that may halve the cost
     late_seconds: float = 2.0  # beyond the limit at most
     next_share: float = 0.5  # for each search by rows once something was above a cap
@@ -62,8 +61,7 @@ class OrderSchedule:
     fewest_seconds: float = 1.0  # with less left, one is not begun
     judged_last: float = 1.5  # times that a prediction takes: what is found is judged
     few_judged: int = 24  # predictions in the time: gaps are reserved before the first search
-    spread: float = 0.0  # of each cap: some keep free, up to that; twice that after
-    most_spread: float = 0.3  # what is above a cap, and this at most
+    spread: float = 0.0  # of caps: kept free by some, up to that, after what is above a cap
     spread_cycles: int = 8  # fewer find too little of that
     is_patient: bool = False  # the same placement again is searched for longer
 
@@ -81,7 +79,7 @@ FITTING_ORDERS = OrderSchedule(
     least_seconds=0.6,
     first_seconds=0.6,
     fewest_seconds=0.3,
-    spread=0.15,
+    spread=0.25,
     is_patient=True,
 )
 """For anything that fits: what a prediction says of one placement is kept free in the next."""

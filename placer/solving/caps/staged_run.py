@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -113,8 +112,8 @@ Way = Rows | Orders
 class StagedRun:
     """The stages of one search: ``rows`` and ``fitting_rows``, for the least cost before another
     objective, remember what they have learned from stage to stage.  It ``is_tight`` where the first
-    plan took several searches or came, by the clock, after placements above a cap: rows say too
-    little then."""
+    plan took several searches, or of a large program came after placements above a cap: rows say
+    too little then."""
 
     def __init__(self, request: PeakRequest) -> None:
         self.request = request
@@ -184,7 +183,7 @@ class StagedRun:
         found = self.found
         most = most or (SCHEDULE.counted_searches if deadline.is_counted else _MANY)
         for number in range(most):
-            judged = self.request.predict.usual_seconds
+            judged = self.request.predict.longest_seconds
             if number and deadline.is_over(way.least_left_seconds + judged):
                 break
             searched = way.search(found, deadline)
@@ -212,20 +211,14 @@ class StagedRun:
     def take_others(
         self, searched: Solution, over: list[int], deadline: Deadline
     ) -> tuple[Solution, list[int]]:
-        """Judges what a search found beside a placement that is above a cap, from the cheapest on
-        until one fits; every so many of them, if there is no time for all.  Returns the one that is
-        the least above the caps, with by how much each device is."""
+        """Judges what a search found beside a placement that is above a cap, which keeps more free
+        the more it costs: seeks the cheapest that fits by halving.  Returns the one that is the
+        least above the caps, with by how much each device is."""
         value, given = self.found.value, self.request.problem
         others = [each for each in searched.others if value_of(given, each) < value]
-        judged = self.request.predict.usual_seconds
-        many = (
-            SCHEDULE.counted_searches
-            if deadline.is_counted
-            else deadline.left() / max(judged, 1e-6)
-        )
-        step = max(1, math.ceil(len(others) / max(1.0, many)))
+        low, high = 0, len(others)  # the first that fits is among these, or none does
 
-        def fits(place: int) -> bool:
+        def judge(place: int) -> bool:
             nonlocal searched, over
             other = replace(searched, device_of=others[place])
             beside = self.found.take(other, is_tidy=False)
@@ -233,13 +226,9 @@ class StagedRun:
                 searched, over = other, beside
             return max(beside) <= 0
 
-        for place in range(0, len(others), step):
-            if deadline.is_over(judged):
-                break
-            if fits(place):
-                between = range(place - step + 1, place)
-                any(not deadline.is_over(judged) and fits(each) for each in between)
-                break
+        while low < high and not deadline.is_over(self.request.predict.usual_seconds):
+            middle = (low + high) // 2
+            low, high = (low, middle) if judge(middle) else (middle + 1, high)
         return searched, over
 
     def mend(self, near: Solution, is_late: Callable[[], bool]) -> None:

@@ -73,9 +73,8 @@ def _first_plan(search: StagedRun, deadline: Deadline) -> Reasons:
     share = SCHEDULE.plan_share_with_host if is_open else SCHEDULE.plan_share
     ended = _along_orders(search, deadline, share, fits_first=True)
     found = search.found
-    is_missed = found.searches > 1 or (found.missed and not deadline.is_counted)
-    is_searched_on = found.best is not None or (request.is_layered and not deadline.is_counted)
-    search.is_tight = bool(is_missed) and is_searched_on
+    is_missed = found.searches > 1 or (request.is_layered and found.missed)
+    search.is_tight = found.best is not None and bool(is_missed)
     return "no accelerator holds all", ended
 
 
@@ -248,24 +247,20 @@ def _orders(search: StagedRun, deadline: Deadline) -> Reasons:
 
 def _mend_soon(search: StagedRun, deadline: Deadline) -> Reasons:
     """Mends what costs clearly less than what fits: it is often only a little above a limit."""
-    given = search.request.problem
-    most = SCHEDULE.soon_above * sum(given.capacity_bytes[device] for device in given.beside_host)
-    near = search.found.nearest_below(SCHEDULE.soon_below * search.found.value, most)
+    near = search.found.nearest_below(SCHEDULE.soon_below * search.found.value)
     return None if near is None else _mend(search, deadline.part(SCHEDULE.soon_share), near)
 
 
 def _mend(search: StagedRun, deadline: Deadline, near: Solution | None = None) -> Reasons:
     """Mends, move by move, ``near`` or the nearest: above a cap, and cheaper than what fits."""
     request, found = search.request, search.found
-    is_soon, near = near is not None, near or found.nearest
+    near = near or found.nearest
     if not (request.searches_orders and request.asks_least_cost) or near is None:
         return None
     best = found.best
     until, judged = deadline.part(SCHEDULE.mend_share), request.predict.longest_seconds
     is_cheap = near.value is not None and 2 * near.value < found.value
-    if (
-        is_cheap and found.stages and not (is_soon or until.is_counted)
-    ):  # the first plan is not late
+    if is_cheap and found.stages and not until.is_counted:  # the first plan is not late
         least = clock.monotonic() + (1 + SCHEDULE.mended_judged) * judged
         until = Deadline(max(until.at, min(least, search.deadline.at + SCHEDULE.late_seconds)))
     search.mend(near, lambda: until.is_over(request.predict.usual_seconds))

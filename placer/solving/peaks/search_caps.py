@@ -14,6 +14,7 @@ class CapSchedule:
 
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
     judged_margin: float = 0.9998  # the same, where the prediction has told by how much
+    wary_margin: float = 0.9  # the same for anything that fits, where the host takes the rest
     wary: float = 0.15  # of a gap, more for each search that came out above a cap
     most_wary: float = 0.1  # the same where anything that fits will do
     wary_from: float = 0.2  # of all caps together left; in proportion where less is
@@ -65,7 +66,9 @@ class SearchCaps:
     ) -> None:
         self.tried = tried or TriedCaps(len(problem.capacity_bytes))
         self.caps, self.others = problem.capacity_bytes, problem.beside_host
-        self.most = self.now = tuple(int(_SCHEDULE.margin * cap) for cap in self.caps)
+        margin = _SCHEDULE.wary_margin if is_wary else _SCHEDULE.margin
+        self.most = tuple(int(_SCHEDULE.margin * cap) for cap in self.caps)
+        self.now = tuple(int(margin * cap) for cap in self.caps)
         self.caution, self.lowered = 1.0, 0
         self.is_wary, self.is_open = is_wary, problem.spill == "auto"
         self.is_missed = False
@@ -109,14 +112,13 @@ class SearchCaps:
         wary = _SCHEDULE.most_wary if self.is_wary else _SCHEDULE.wary * left
         larger = 1.0 + self.caution * wary * self.lowered
         floors = [-math.inf] * len(self.caps) if least is None else least
-        held = [-math.inf] * len(self.caps) if self.is_wary and self.lowered > 1 else counted
         now = tuple(
             int(
                 max(floor, _SCHEDULE.judged_margin * cap - larger * max(0.0, gaps[device]))
                 if device in above
-                else min(self.most[device], max(floor, stays, (1.0 - rate) * cap))
+                else min(self.most[device], max(floor, counted[device], (1.0 - rate) * cap))
             )
-            for device, (cap, floor, stays) in enumerate(zip(self.caps, floors, held, strict=True))
+            for device, (cap, floor) in enumerate(zip(self.caps, floors, strict=True))
         )
         now = self._between(now)
         self.now = tuple(map(min, self.now, now)) if self.is_wary else now

@@ -16,7 +16,6 @@ times.
 import time
 from collections import deque
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -60,14 +59,15 @@ class PeakSchedule:
     most_mendings: int = 5  # of one placement, each with more of the caps kept free
     near_below: float = 0.7  # of the value of the best: what is above caps is worth a look
     near_share: float = 0.6  # of the cycles that begin there then
-    full_each: int = 4  # of so many cycles one keeps nothing free, where nothing is known yet
-    heavy: float = 1e-3  # of an accelerator's cap: units that hold less are everywhere
-    most_answered: int = 200_000  # devices of units, of all placements beside the best
+    rooms: int = 100  # parts of accelerators' caps: what keeps so many free is kept apart
     steps_per_second: float = 4e5  # at first; then as measured
     most_proven_units: int = 5_000  # of more, little work proves nothing
 
 
 _SCHEDULE = PeakSchedule()
+
+_GOLDEN = 0.6180339887
+"""Multiples of it are spread evenly between whole numbers, however many there are."""
 
 
 def search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
@@ -81,7 +81,8 @@ def _search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: E
     search = PeakSearch(problem, hints, effort.seed, best.keep)
     search.least = problem.least_bytes
     search.run(effort.deadline, effort.work_limit, effort.threads)
-    best.keep_others([each.device_of.tolist() for each in search.others()])
+    others = search.slacker() if problem.spread else search.population[1:]
+    best.keep_others([each.device_of.tolist() for each in others if each.value < search.most])
     if search.best is not None and search.best.value <= search.least:
         best.prove(Status.OPTIMAL)
 
@@ -105,54 +106,48 @@ class PeakSearch(MultilevelSearch[Watched]):
         self.cycles = 0
         self.speed = _SCHEDULE.steps_per_second
         self.near: Found | None = None
-        self.fitting: dict[bytes, tuple[Found, Floats]] = {}
-        caps = np.delete(self.watch.capacity, problem.units.host)
-        self.heavy = np.flatnonzero(problem.most_held() > _SCHEDULE.heavy * caps.max(initial=0.0))
+        self.cheapest: dict[int, Found] = {}
         self.near_cost = np.inf
         self.waiting = deque(problem.positions)
-        self.is_informed = bool(hints)
-        self.unmended = deque(hints if problem.is_near or problem.spread else ())
+        self.unmended = deque(hints if problem.is_near else ())
         arrays = transfer_arrays(problem.units)
+        sent = float(arrays.nets.bytes.sum() + 1.0) * len(problem.capacity)
+        self.most = sent + float(arrays.units.cost.max(axis=1, initial=0.0).sum())
         self.watch.follow(arrays.units.allowed.argmax(axis=1))
         super().__init__(arrays, hints, seed, on_better)
-
-    @cached_property
-    def most(self) -> float:
-        """More than any placement costs."""
-        sent = float(self.arrays.nets.bytes.sum() + 1.0) * len(self.problem.capacity)
-        return sent + float(self.arrays.units.cost.max(axis=1, initial=0.0).sum())
 
     def judge(self, level: Level[Watched], device_of: Ints) -> Found:
         """The placement with its cost, or how much it is above the caps."""
         cost = float(transfer_of(level.arrays, device_of))
         shares = self.watch.follow(device_of) / np.maximum(1.0, self.watch.capacity)
         if shares.max() <= 0.0:
-            found = Found(cost, device_of)
-            key = device_of[self.heavy].tobytes()
+            fullest = np.delete(shares, self.problem.units.host).max(initial=-1.0)
+            room = int(-_SCHEDULE.rooms * fullest)
             with self.lock:
-                if key not in self.fitting or cost < self.fitting[key][0].value:
-                    self.fitting[key] = found, -shares
-            return found
+                if room not in self.cheapest or cost < self.cheapest[room].value:
+                    self.cheapest[room] = Found(cost, device_of)
+            return Found(cost, device_of)
         found = Found(self.most * (1.0 + float(np.maximum(0.0, shares).sum())), device_of)
         if self.near is None or found.value < self.near.value:
             self.near, self.near_cost = found, cost
         return found
 
-    def others(self) -> list[Found]:
-        """The cheapest placements beside the best that keep all caps, by their cost; those with all
-        heavy units on the same devices count as one."""
-        found = sorted((each for each, _ in self.fitting.values()), key=lambda each: each.value)
-        most = _SCHEDULE.most_answered // len(self.arrays.units.allowed)
-        best = None if self.best is None else self.best.device_of[self.heavy].tobytes()
-        return [each for each in found[:most] if each.device_of[self.heavy].tobytes() != best]
+    def slacker(self, least_room: int = 0) -> list[Found]:
+        """The cheapest placements found that keep more free than any cheaper one, by their cost;
+        ``least_room`` is in parts of the caps."""
+        found: list[Found] = []
+        with self.lock:
+            cheapest = sorted(self.cheapest.items(), reverse=True)
+        for room, each in cheapest:
+            if room >= least_room and (not found or each.value < found[-1].value):
+                found.append(each)
+        return [each for each in reversed(found) if each is not self.best]
 
-    def tie_rank(self, device_of: Ints) -> tuple[float, ...]:
-        """Few devices, little on the host, and none full (to a percent, so that ties are not the
-        search)."""
+    def tie_rank(self, device_of: Ints) -> tuple[int, float]:
+        """Few devices, and none of them full (to a percent, so that ties are not the search)."""
         _, highest = self.watch.hold(device_of)
         share = float((highest / np.maximum(1.0, self.watch.capacity)).max())
-        on_host = int((device_of == self.problem.units.host).sum())
-        return len(np.unique(device_of)), on_host, round(share, 2)
+        return len(np.unique(device_of)), round(share, 2)
 
     def step(self, deadline: float) -> None:
         """One cycle: from nothing, or from a good placement.  Near given ones, which may be above
@@ -162,11 +157,8 @@ class PeakSearch(MultilevelSearch[Watched]):
             position = self.waiting.popleft() if self.waiting else None
             hint = self.unmended.popleft() if self.unmended else None
         early = _SCHEDULE.beginnings
-        # all devices keep as much free, each another share, or none anything
-        parts = self.random.random(len(self.watch.capacity) if cycle % 2 else 1)
-        if not self.is_informed and cycle % _SCHEDULE.full_each == 0:
-            parts = np.zeros(1)
-        spare = self.problem.spread * parts * self.watch.capacity
+        # as many with little free as with more, whenever the search ends
+        spare = self.problem.spread * ((1 / 3 + cycle * _GOLDEN) % 1.0) * self.watch.capacity
         is_near = self.problem.is_near and bool(self.population)
         ways = ("vary", "mix") if is_near else _SCHEDULE.later
         how = str(self.random.choice(ways))
@@ -196,11 +188,8 @@ class PeakSearch(MultilevelSearch[Watched]):
         ``spare``, the cheapest."""
         found = super().parents()
         if self.problem.spread:
-            least = np.array(spare / np.maximum(1.0, self.watch.capacity))
-            least[self.problem.units.host] = 0.0
-            with self.lock:
-                roomy = [each for each, room in self.fitting.values() if (room >= least).all()]
-            found = [min(roomy, key=lambda each: each.value, default=found[0]), found[0]]
+            share = float(np.max(spare / np.maximum(1.0, self.watch.capacity)))
+            found = [*self.slacker(int(_SCHEDULE.rooms * share))[:1], *found][:2]
         near, is_cheap = self.near, self.near_cost < _SCHEDULE.near_below * found[0].value
         if near is not None and is_cheap and self.random.random() < _SCHEDULE.near_share:
             return [near, found[0]]
@@ -230,7 +219,6 @@ class PeakSearch(MultilevelSearch[Watched]):
     ) -> None:
         """A placement from nothing: units are dealt out along a position, in an order from one end
         of the graph on or from anywhere, or are all on the host."""
-        is_early = cycle < len(_SCHEDULE.beginnings)
         levels = self.levels(None, None)
         top = levels[-1]
         graph = np.arange(len(self.arrays.units.allowed), dtype=np.float64)
@@ -245,9 +233,7 @@ class PeakSearch(MultilevelSearch[Watched]):
             if how in ("depth", "any"):
                 first = order[0] if how == "depth" else self.random.integers(len(order))
                 order = line_up(top.arrays, int(first), along)
-            sequence = np.arange(len(self.watch.capacity))  # the first device has the first ops
-            if not is_early:
-                sequence = self.random.permutation(sequence)
+            sequence = self.random.permutation(len(self.watch.capacity))
             others = sequence[sequence != host] if len(sequence) > 1 else sequence
             start = deal_out(
                 top.arrays,
@@ -258,6 +244,7 @@ class PeakSearch(MultilevelSearch[Watched]):
                 order.astype(np.int64),
                 others.astype(np.int64),
             )
+        is_early = cycle < len(_SCHEDULE.beginnings)
         steps = _SCHEDULE.first_steps if is_early else _SCHEDULE.fresh_steps
         heat = float(
             _SCHEDULE.first_heat if is_early else self.random.choice(_SCHEDULE.fresh_heats)

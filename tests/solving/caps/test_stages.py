@@ -646,52 +646,40 @@ def test_what_is_near_a_first_plan_above_a_cap_is_judged_too(
     assert (first.name, first.searches, first.value) == ("first plan", 1, value_of(problem, fits))
 
 
-@pytest.mark.parametrize(
-    ("is_counted", "first_fits", "judged"),
-    [
-        (False, 3, [0, 1, 2, 3]),
-        (True, 13, [0, 3, 6, 9, 12, 15, 13]),
-        (True, 20, [*range(0, 20, 3)]),
-    ],
-)
-def test_what_is_found_beside_is_judged_from_the_cheapest_on(
-    *, is_counted: bool, first_fits: int, judged: list[int]
-) -> None:
-    """Twenty beside one above a cap, each costs more than the one before: one by one until one
-    fits; every third where there is time for eight, and then those before the first that fits."""
-    ops = 21
+def test_of_what_keeps_more_free_the_cheapest_that_fits_is_sought_by_halving() -> None:
+    """Six beside one above a cap, each costs more than the one before: the fourth is the first
+    that fits, and three are judged."""
     problem = problem_of(
-        resident=[1] * ops,
-        tensors=[(op, [op + 1], 1 + op) for op in range(ops - 1)],
-        capacity=[9, 9],
+        resident=[1] * 8, tensors=[(op, [op + 1], 1 + op) for op in range(7)], capacity=[9, 9]
     )
-    others = [tuple(int(op > place) for op in range(ops)) for place in range(ops - 1)]
-    found: list[int] = []
+    others = [tuple(int(op >= 7 - place) for op in range(8)) for place in range(7)]
+    costs = [value_of(problem, each) for each in others[1:]]
+    others = [each for _, each in sorted(zip(costs, others[1:], strict=True))]
+    judged: list[int] = []
 
     def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
-        found.append(others.index(tuple(device_of)))
-        return [DevicePeak(peak_bytes=9 + (found[-1] < first_fits), moment={0: 1})] * 2
+        place = others.index(tuple(device_of))
+        judged.append(place)
+        return [DevicePeak(peak_bytes=12 - place, moment={0: 1})] * 2
 
     request = PeakRequest(
         problem=problem, predict=Predictions(find_peaks, (9, 9)), parameters=QUICK
     )
     run = StagedRun(request)
-    searched = Solution(status=Status.FEASIBLE, device_of=(0,) * ops, others=tuple(others))
-    known, over = run.take_others(searched, [5, 5], Deadline(math.inf, is_counted))
-    assert found == judged
-    if first_fits < len(others):
-        assert run.found.best is not None
-        assert known.device_of == others[judged[-2] if is_counted else first_fits]
-        assert over == [0, 0]
-        assert run.found.best.device_of == others[first_fits]
+    searched = Solution(status=Status.FEASIBLE, device_of=(0,) * 8, others=tuple(others))
+    known, over = run.take_others(searched, [5, 5], Deadline(math.inf))
+    assert judged == [3, 1, 2]
+    assert known.device_of == others[3]
+    assert over == [0, 0]
+    assert run.found.best.device_of == others[3]
 
 
 @pytest.mark.parametrize("cycles", [None, 4])
-def test_placements_that_keep_more_free_are_sought_under_limits_that_fall(
+def test_after_the_first_above_a_cap_placements_that_keep_more_free_are_sought(
     monkeypatch: pytest.MonkeyPatch, cycles: int | None
 ) -> None:
-    """Each that is above a cap lowers the limits of the next, which keeps twice as much free; few
-    cycles keep nothing more free."""
+    """Under the same limits; only what is above a cap then lowers them.  With few cycles they are
+    lowered at once."""
     problem = problem_of(
         resident=[1] * 6, tensors=[(op, [op + 1], 5 + op) for op in range(5)], capacity=[5, 5]
     )
@@ -716,9 +704,9 @@ def test_placements_that_keep_more_free_are_sought_under_limits_that_fall(
         replace(QUICK, time_limit_seconds=3.0, work_limit=cycles),
         find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1),
     )
-    free = 0.0 if cycles else FITTING_ORDERS.spread
-    assert [spread for spread, _ in asked[:2]] == [free, 2.0 * free]
-    (_, caps), (_, lower) = asked[:2]
+    (first, caps), (second, same), (_, lower) = asked[:3]
+    assert (first, second) == (0.0, 0.0 if cycles else FITTING_ORDERS.spread)
+    assert (same == caps) is (cycles is None)
     assert all(least < most for least, most in zip(lower, caps, strict=True))
 
 

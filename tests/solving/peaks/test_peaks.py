@@ -390,7 +390,7 @@ def test_what_comes_after_a_search_ends_by_the_deadline(
     assert 0.2 <= virtual_time.now <= 2.0
 
 
-@pytest.mark.parametrize("seed", [22, 59, 60])
+@pytest.mark.parametrize("seed", [8, 22, 59])
 def test_what_allocators_lose_is_found_room_for(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small steps of megabytes, whose caps hold for what TensorFlow's allocator needs: of all
     placements some are within the caps, the first that the search finds is above them, and one
