@@ -31,7 +31,8 @@ NAMES = (
 )  # fmt: skip
 SHARES = (0.8, 0.65, 0.55)
 HEADERS = (
-    "graph", "cap", "status", "cost, MiB", "worst / best", "bound", "sent", "on the host", "s",
+    "graph", "limits", "status", "cost, MiB", "worst / best", "bound, MiB", "sent, MiB",
+    "weights on the host, MiB", "s",
 )  # fmt: skip
 _MIB = 1 << 20
 Run = dict[str, Any]
