@@ -1,6 +1,6 @@
 """Everything that is predicted of a placement, at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
@@ -57,7 +57,7 @@ def predict(
         orders = [checked_order(graph, order)]
     routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
     transfers = tuple(list_transfers(graph, costs, routes, host))
-    ahead = []
+    ahead: Iterable[tuple[str, ...]] = ()
     if steps is not None and with_needs:
         known = transfers if routes is step.routes else None
         ahead = steps.running_ahead(step, cluster, known)

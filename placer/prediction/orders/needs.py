@@ -229,17 +229,28 @@ def with_orders_ahead(
     known: Mapping[str, MemoryNeed],
     ahead: Iterable[Sequence[str]],
     requests: Sequence[Mapping[str, Allocations]] = (),
+    limits: Mapping[str, int] | None = None,
 ) -> dict[str, MemoryNeed]:
     """Returns what was found, and what is needed where devices run ``ahead`` of each other, and
     where every step takes another one of these orders, or of those of the ``requests``.
 
     These orders are as far apart as they may be: they count where they need more than was found,
-    and nothing is thought to be beyond.
+    and nothing is thought to be beyond.  With ``limits`` no more are followed once a device needs
+    more than its own.
     """
     needs = dict(known)
-    asked = requests_along(step, ahead)
-    for each in (*asked, *_in_other_orders([*requests, *asked], len(requests))):
+    every = [*requests]
+
+    def runs() -> Iterator[Mapping[str, Allocations]]:
+        for sample, order in enumerate(ahead):
+            every.append(find_allocations(step, order, sample))
+            yield every[-1]
+        yield from _in_other_orders(every, len(requests))
+
+    for each in runs():
         needs = {name: _at_least(need, each[name]) for name, need in needs.items()}
+        if limits and any(need.need.high_bytes > limits[name] for name, need in needs.items()):
+            break
     return needs
 
 

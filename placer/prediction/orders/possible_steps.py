@@ -1,6 +1,6 @@
 """The steps that a graph may take: its loops laid out, along the orders of the executor."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from cost_models.devices import Cluster
@@ -83,18 +83,17 @@ class PossibleSteps:
 
     def running_ahead(
         self, step: StepMemory, cluster: Cluster, transfers: Sequence[Transfer] | None = None
-    ) -> list[tuple[str, ...]]:
-        """The orders of ``step`` in which the devices begin their ops each by itself, readers of
-        what was received are late, or a few threads run all; its ``transfers`` where they are
-        known."""
-        ahead = orders_running_ahead(
+    ) -> Iterator[tuple[str, ...]]:
+        """Yields the orders of ``step`` in which the devices begin their ops each by itself,
+        readers of what was received are late, or a few threads run all; its ``transfers`` where
+        they are known."""
+        yield from orders_running_ahead(
             self.graph, self.costs, step.routes, cluster, transfers=transfers
         )
-        if not self.accelerated:
-            return ahead
-        late = order_of_late_readers(self.graph, step.routes)
-        drawn = orders_on_threads(self.graph, step.routes)
-        return [*ahead, *([late] if late else ()), *drawn]
+        if self.accelerated:
+            if late := order_of_late_readers(self.graph, step.routes):
+                yield late
+            yield from orders_on_threads(self.graph, step.routes)
 
     def memory(
         self, placement: Mapping[str, str], device_names: Sequence[str], host: str = "CPU:0"

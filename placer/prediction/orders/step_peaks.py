@@ -135,7 +135,7 @@ class StepPeaks:
         found = needs_along(step, asked, [*along.values(), *at_once], close)
         if all(need.need.high_bytes <= caps[name] for name, need in found.items()):
             ahead = self.steps.running_ahead(step, cluster)
-            found = with_orders_ahead(step, found, ahead, asked)
+            found = with_orders_ahead(step, found, ahead, asked, caps)
         return {name: need.need.high_bytes for name, need in found.items()}
 
     def possible_lifetimes(self) -> PossibleLifetimes:

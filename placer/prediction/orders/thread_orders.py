@@ -19,7 +19,7 @@ and ``Steal`` of Eigen's ``NonBlockingThreadPool.h``.
 import heapq
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from placer.graph.op_graph import OpGraph
 from placer.prediction.orders.execution_orders import OPS_IN_ALL
@@ -33,12 +33,11 @@ _LATENCIES = (1.0, 3.0, 10.0, 30.0, 100.0)
 _FEWEST_ORDERS, _MOST_ORDERS = 2, 8
 
 
-def orders_on_threads(graph: OpGraph, routes: Routes) -> list[tuple[str, ...]]:
-    """Returns orders in which the ops of ``graph`` may start; the same ones at every call."""
+def orders_on_threads(graph: OpGraph, routes: Routes) -> Iterator[tuple[str, ...]]:
+    """Yields orders in which the ops of ``graph`` may start; the same ones at every call."""
     prepared = prepare(graph)
     device_of = [routes.device_of[name] for name in prepared.names]
     affordable = OPS_IN_ALL // max(len(prepared.names), 1)
-    orders = []
     for seed in range(max(_FEWEST_ORDERS, min(affordable, _MOST_ORDERS))):
         rng = random.Random(seed)
         successors = [[consumer for _, consumer, _ in reversed(e)] for e in prepared.successors]
@@ -46,8 +45,7 @@ def orders_on_threads(graph: OpGraph, routes: Routes) -> list[tuple[str, ...]]:
             _sort_by_type(successors, [graph.ops[name].op_type for name in prepared.names], rng)
         threads, latency = _THREADS[seed % len(_THREADS)], _LATENCIES[seed % len(_LATENCIES)]
         pool = _Pool(prepared, device_of, threads, latency, rng)
-        orders.append(tuple([prepared.names[op] for op in pool.run(successors)]))
-    return orders
+        yield tuple([prepared.names[op] for op in pool.run(successors)])
 
 
 def _sort_by_type(

@@ -10,7 +10,7 @@ from placer.prediction.orders.thread_orders import orders_on_threads
 
 def orders_of(graph, placement):
     step = StepMemory(graph, draw_costs(graph), placement, ("GPU:0", "GPU:1"))
-    return orders_on_threads(graph, step.routes)
+    return list(orders_on_threads(graph, step.routes))
 
 
 def test_every_order_has_all_ops_after_their_producers_and_stays_the_same():
