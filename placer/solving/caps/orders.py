@@ -15,8 +15,9 @@ from placer.solving.peaks.search_caps import SearchCaps, TriedCaps
 from placer.solving.peaks.searches import SEARCHES
 from placer.solving.process.child_search import search_in_child
 from placer.solving.process.deadline import Deadline
+from placer.solving.reduction.equal_devices import interchangeable_devices, numbered_by_use
 from placer.solving.search.peak_problem import PeakProblem
-from placer.solving.solution import Solution
+from placer.solving.solution import Solution, SolverParameters
 
 
 class Orders:
@@ -65,7 +66,10 @@ class Orders:
         the deadline, for which up to half of the time is kept back."""
         judged = self.schedule.judged_last * found.request.predict.longest_seconds
         time = deadline.before(min(0.5 * deadline.left(), judged))
-        seconds = time.part(self.share, self.least_seconds).left()
+        parameters, share = self._parameters(found), self.share
+        if parameters.work_limit is not None:
+            share = max(share, self.schedule.counted_share)
+        seconds = time.part(share, self.least_seconds).left()
         if seconds <= (self.schedule.fewest_seconds if self.seen else 0.0):
             return None
         peaks = replace(
@@ -79,14 +83,23 @@ class Orders:
         units = self.given.units
         starts = [units.project(each) for each in found.known]
         name = SEARCHES[self.problem.objective]
-        searched = search_in_child(name, peaks, starts, found.parameters, seconds)
+        searched = search_in_child(name, peaks, starts, parameters, seconds)
         if searched.device_of is None:
             return searched
-        return replace(
-            searched,
-            device_of=units.expand(searched.device_of),
-            others=tuple(map(units.expand, searched.others)),
-        )
+        equal = interchangeable_devices(units, lambda device: peaks.capacity[device])
+        found_first, *others = [
+            units.expand(numbered_by_use(equal, each))
+            for each in (searched.device_of, *searched.others)
+        ]
+        return replace(searched, device_of=found_first, others=tuple(others))
+
+    def _parameters(self, found: Record) -> SolverParameters:
+        """How to search: each search draws other numbers, and of few units has so many cycles."""
+        given, few = found.parameters, self.schedule.most_counted_units
+        cycles = given.work_limit
+        if cycles is None and self.given.units.unit_count <= few:
+            cycles = self.schedule.cycles
+        return replace(given, work_limit=cycles, seed=given.seed + found.searches)
 
     def learn(self, found: Record, searched: Solution, over: Sequence[int]) -> str:
         """Sets what the next search is about.  Returns why none follows, if none does."""
@@ -95,7 +108,7 @@ class Orders:
         self.caps.tried.note(self.caps.now, self._counted(searched.device_of), over)
         is_new = searched.device_of not in self.seen
         self.seen.add(searched.device_of)
-        cycles = found.parameters.work_limit
+        cycles = self._parameters(found).work_limit
         spread = 0.0 if cycles and cycles < self.schedule.spread_cycles else self.schedule.spread
         if max(over) > 0 and self.spread < spread:
             self.spread = spread

@@ -22,12 +22,13 @@ class StageSchedule:
     rows_share_before_orders: float = 0.25  # where a search along the orders comes next
     reserving_share: float = 0.5  # for searches by rows that reserve what the first one missed
     rows_share_of_others: float = 0.6  # of these shares, for another objective
-    first_mend_share: float = 0.2  # for mending what the first of these searches found
-    others_share: float = 0.2  # for judging what a search found beside what is above a cap
+    first_mend_share: float = 0.1  # for mending what the first of these searches found
+    others_judged: int = 5  # of what a search found beside what is above a cap,
+    others_share: float = 0.2  # of a large program in that share of the time
     orders_share: float = 0.75  # for searches along the orders
     orders_share_of_few: float = 0.45  # the same where rows found what fits and may prove it
     mend_share: float = 0.8  # for mending
-    soon_share: float = 0.3  # for mending before more search what costs less than
+    soon_share: float = 0.1  # for mending before more search what costs less than
     soon_below: float = 0.5  # times what fits
     mended_judged: int = 6  # predictions that it has, somewhat late, if that may halve the cost
     late_seconds: float = 2.0  # beyond the limit at most
@@ -51,6 +52,10 @@ class OrderSchedule:
     of the time that is left."""
 
     most_searches: int = 16
+    # of each: what is found repeats, and the clock says only how many searches there are
+    cycles: int | None = 20
+    most_counted_units: int = 5_000  # of more, cycles are so long that the clock ends them
+    counted_share: float = 0.3  # such a search has at least
     first_share: float = 0.45
     next_share: float = 0.3  # near what was found above a cap
     near_share: float = 0.15  # near what fits
@@ -68,7 +73,9 @@ class OrderSchedule:
 
 ORDERS = OrderSchedule()
 
-QUICK_ORDERS = OrderSchedule(most_searches=60, first_share=0.3, next_share=0.1, least_seconds=2.0)
+QUICK_ORDERS = OrderSchedule(
+    most_searches=60, cycles=None, first_share=0.3, next_share=0.1, least_seconds=2.0
+)
 """Where a prediction says more than a longer search: of the step time, which is not what makes a
 placement fit."""
 

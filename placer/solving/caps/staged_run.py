@@ -9,13 +9,17 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from placer.errors import PlacerError
 from placer.problem.placement_problem import PlacementProblem
 from placer.problem.status import Stage
+from placer.solving.caps.expected import Candidate, ExpectedImprovement
 from placer.solving.caps.orders import Orders
 from placer.solving.caps.record import PeakRequest, Record
 from placer.solving.caps.rows import Rows
-from placer.solving.caps.schedule import SCHEDULE
+from placer.solving.caps.schedule import ORDERS, SCHEDULE
+from placer.solving.compiled.arrays import Floats
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.repair import repair
 from placer.solving.peaks.search_caps import SearchCaps, TriedCaps
@@ -26,6 +30,7 @@ from placer.solving.process.compiling import PEAKS, await_compiled
 from placer.solving.process.deadline import Deadline
 from placer.solving.process.search_run import Answer, Effort, SearchRequest
 from placer.solving.reduction.contraction import contract
+from placer.solving.reduction.equal_devices import interchangeable_devices, numbered_by_use
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.peak_problem import PeakProblem
 from placer.solving.solution import Solution, SolverParameters, Status
@@ -195,9 +200,7 @@ class StagedRun:
                 best = found.best
                 over = found.take(searched, is_tidy=way.is_tidy)
                 if max(over) > 0:
-                    searched, over = self.take_others(
-                        searched, over, deadline.part(SCHEDULE.others_share)
-                    )
+                    searched, over = self.take_others(searched, over, deadline)
                 if found.best is not best and way.tidies and not until_fits:
                     self.tidy(deadline)
             ended = found.ended(until_fits=until_fits) or way.learn(found, searched, over)
@@ -211,25 +214,45 @@ class StagedRun:
     def take_others(
         self, searched: Solution, over: list[int], deadline: Deadline
     ) -> tuple[Solution, list[int]]:
-        """Judges what a search found beside a placement that is above a cap, which keeps more free
-        the more it costs: seeks the cheapest that fits by halving.  Returns the one that is the
-        least above the caps, with by how much each device is."""
-        value, given = self.found.value, self.request.problem
-        others = [each for each in searched.others if value_of(given, each) < value]
-        low, high = 0, len(others)  # the first that fits is among these, or none does
-
-        def judge(place: int) -> bool:
-            nonlocal searched, over
-            other = replace(searched, device_of=others[place])
+        """Judges some that a search found beside a placement that is above a cap, those first from
+        which most is expected.  Returns the one that is the least above the caps, with by how much
+        each device is."""
+        if not searched.others or searched.device_of is None:
+            return searched, over
+        if self.peaks.units.unit_count > ORDERS.most_counted_units:  # predictions take seconds
+            deadline = deadline.part(SCHEDULE.others_share)
+        problem = self.request.problem
+        expected = ExpectedImprovement(
+            [
+                Candidate(cost, each, self._room(each))
+                for each in searched.others
+                if (cost := value_of(problem, each)) < self.found.value
+            ]
+        )
+        expected.note(self._room(searched.device_of), self._shares(over))
+        for _ in range(SCHEDULE.others_judged):
+            if deadline.is_over(self.request.predict.usual_seconds):
+                break
+            candidate = expected.next(self.found.value)
+            if candidate is None:
+                break
+            other = replace(searched, device_of=candidate.device_of)
             beside = self.found.take(other, is_tidy=False)
+            expected.note(candidate.room, self._shares(beside))
             if sum(max(0, each) for each in beside) < sum(max(0, each) for each in over):
                 searched, over = other, beside
-            return max(beside) <= 0
-
-        while low < high and not deadline.is_over(self.request.predict.usual_seconds):
-            middle = (low + high) // 2
-            low, high = (low, middle) if judge(middle) else (middle + 1, high)
         return searched, over
+
+    def _room(self, device_of: Sequence[int]) -> Floats:
+        """The share of every accelerator's cap that is free as the search counts."""
+        counted = self.peaks.peaks(self.peaks.units.project(device_of))
+        return 1.0 - self._shares(counted)
+
+    def _shares(self, sizes: Sequence[float]) -> Floats:
+        """Bytes on every device as shares of the caps of accelerators."""
+        problem = self.request.problem
+        caps = np.maximum(1.0, problem.capacity_bytes)
+        return np.asarray((np.asarray(sizes) / caps)[list(problem.beside_host)])
 
     def mend(self, near: Solution, is_late: Callable[[], bool]) -> None:
         """Takes what moves lead to from ``near``, which is above a cap, each of them judged."""
@@ -261,6 +284,23 @@ class StagedRun:
         found.best = replace(found.best, device_of=device_of, value=value)
         found.is_tidy = not is_late(1)
         self.tidied_seconds = clock.monotonic() - began
+
+    def name_devices(self) -> None:
+        """Names equal devices in the order in which the program first uses them, if the best of a
+        search along the orders then fits as it did, and to predict that takes no time."""
+        found, request = self.found, self.request
+        is_slow = request.predict.longest_seconds > SCHEDULE.late_seconds
+        if "peaks" not in self.__dict__ or found.best is None or is_slow:
+            return
+        assert found.best.device_of is not None
+        caps, units = request.problem.capacity_bytes, self.peaks.units
+        equal = interchangeable_devices(units, lambda device: caps[device])
+        named = numbered_by_use(equal, units.project(found.best.device_of))
+        device_of, value = units.expand(named), found.best.value
+        if value_of(request.problem, device_of) != value:  # of a step, names may matter
+            return
+        if device_of != found.best.device_of and max(request.predict.bytes_over(device_of)) <= 0:
+            found.best = replace(found.best, device_of=device_of)
 
     def begin_bound(self) -> None:
         """Begins the search for a bound beside, once something says how much there is to prove."""

@@ -59,6 +59,7 @@ def solve_under_peaks(
         try:
             for kind in STAGES:
                 search.run(kind)
+            search.name_devices()
             return search.found.answer(clock.monotonic() - search.began)
         finally:
             search.end_bound(wait=False)
@@ -73,7 +74,7 @@ def _first_plan(search: StagedRun, deadline: Deadline) -> Reasons:
     share = SCHEDULE.plan_share_with_host if is_open else SCHEDULE.plan_share
     ended = _along_orders(search, deadline, share, fits_first=True)
     found = search.found
-    is_missed = found.searches > 1 or (request.is_layered and found.missed)
+    is_missed = found.searches > 1 or (found.missed and not deadline.is_counted)
     search.is_tight = found.best is not None and bool(is_missed)
     return "no accelerator holds all", ended
 
@@ -254,13 +255,14 @@ def _mend_soon(search: StagedRun, deadline: Deadline) -> Reasons:
 def _mend(search: StagedRun, deadline: Deadline, near: Solution | None = None) -> Reasons:
     """Mends, move by move, ``near`` or the nearest: above a cap, and cheaper than what fits."""
     request, found = search.request, search.found
-    near = near or found.nearest
+    is_soon, near = near is not None, near or found.nearest
     if not (request.searches_orders and request.asks_least_cost) or near is None:
         return None
     best = found.best
     until, judged = deadline.part(SCHEDULE.mend_share), request.predict.longest_seconds
     is_cheap = near.value is not None and 2 * near.value < found.value
-    if is_cheap and found.stages and not until.is_counted:  # the first plan is not late
+    is_last = bool(found.stages) and not is_soon  # the first plan is not late
+    if is_cheap and is_last and not until.is_counted:
         least = clock.monotonic() + (1 + SCHEDULE.mended_judged) * judged
         until = Deadline(max(until.at, min(least, search.deadline.at + SCHEDULE.late_seconds)))
     search.mend(near, lambda: until.is_over(request.predict.usual_seconds))

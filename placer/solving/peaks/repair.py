@@ -121,21 +121,13 @@ class _Mending:
         return {(device_of[self.heavy] == device).tobytes() for device in devices}
 
 
-def _most_held(peaks: PeakProblem) -> Floats:
-    """The bytes that each unit keeps, and those of its largest buffer."""
-    held, owner = np.zeros(peaks.units.unit_count), peaks.buffers.owner
-    is_written = owner >= 0
-    np.maximum.at(held, owner[is_written], peaks.buffers.size[is_written])
-    return np.asarray(held + peaks.resident, np.float64)
-
-
 class _Moves:
     """Moves from the device that is the most above its cap, as far as is counted."""
 
     def __init__(self, peaks: PeakProblem, most_bytes: float) -> None:
         self.peaks, self.most_bytes = peaks, most_bytes
         self.capacity = np.array(peaks.capacity, np.float64)
-        self.held = _most_held(peaks)
+        self.held = peaks.most_held()
         self.watch, self.arrays = Watch(peaks), transfer_arrays(peaks.units)
 
     def likely(self, here: Ints, over: Floats, is_late: Callable[[], bool]) -> list[Ints]:

@@ -258,9 +258,9 @@ class MultilevelSearch(ABC, Generic[Data]):
             return found.value < known.value
         return self.tie_rank(found.device_of) < self.tie_rank(known.device_of)
 
-    def tie_rank(self, _device_of: Ints) -> tuple[int, float]:
+    def tie_rank(self, _device_of: Ints) -> tuple[float, ...]:
         """Returns the rank among placements of one value, the least first."""
-        return 0, 0.0
+        return ()
 
     def _insert(self, found: Found) -> None:
         near = self.alike_share * abs(found.value)

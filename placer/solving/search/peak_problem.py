@@ -59,6 +59,13 @@ class PeakProblem:
         column if that is the same at all times."""
         return self.resident[:, None] if self.rows is None else self.rows
 
+    def most_held(self) -> Floats:
+        """The bytes that each unit keeps, and those of its largest buffer."""
+        held, owner = np.zeros(self.units.unit_count), self.buffers.owner
+        is_written = owner >= 0
+        np.maximum.at(held, owner[is_written], self.buffers.size[is_written])
+        return np.asarray(held + self.resident, np.float64)
+
     def value(self, device_of_unit: Sequence[int]) -> float:
         """The transfer of a placement in bytes."""
         return self.units.value(device_of_unit)

@@ -13,9 +13,13 @@ Moves are judged at the moments at which placements were fullest, a placement as
 times.
 """
 
+from __future__ import annotations
+
+import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -23,7 +27,7 @@ from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.coarsening import carry
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held, deal_out, line_up
-from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
+from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.peak_problem import PeakProblem
 from placer.solving.search.unit_arrays import transfer_arrays
@@ -59,32 +63,40 @@ class PeakSchedule:
     most_mendings: int = 5  # of one placement, each with more of the caps kept free
     near_below: float = 0.7  # of the value of the best: what is above caps is worth a look
     near_share: float = 0.6  # of the cycles that begin there then
-    rooms: int = 100  # parts of accelerators' caps: what keeps so many free is kept apart
+    full_each: int = 4  # of so many cycles one keeps nothing free
+    heavy: float = 1e-3  # of an accelerator's cap: units that hold less are everywhere
+    most_answered: int = 200_000  # devices of units, of all placements beside the best
     steps_per_second: float = 4e5  # at first; then as measured
-    most_proven_units: int = 5_000  # of more, little work proves nothing
 
 
 _SCHEDULE = PeakSchedule()
 
-_GOLDEN = 0.6180339887
-"""Multiples of it are spread evenly between whole numbers, however many there are."""
-
 
 def search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
     """The least transfer under caps on peaks."""
-    is_large = problem.units.unit_count > _SCHEDULE.most_proven_units
-    search = _search_peaks if is_large else prove_first(_search_peaks)
-    search(problem, hints, best, effort)
-
-
-def _search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
     search = PeakSearch(problem, hints, effort.seed, best.keep)
     search.least = problem.least_bytes
-    search.run(effort.deadline, effort.work_limit, effort.threads)
-    others = search.slacker() if problem.spread else search.population[1:]
-    best.keep_others([each.device_of.tolist() for each in others if each.value < search.most])
+    if effort.work_limit is not None and effort.work_limit > 1:
+        _search_in_two(search, hints, effort.work_limit, effort.deadline)
+    else:
+        search.run(effort.deadline, effort.work_limit, effort.threads)
+    best.keep_others([each.device_of.tolist() for each in search.others()])
     if search.best is not None and search.best.value <= search.least:
         best.prove(Status.OPTIMAL)
+
+
+def _search_in_two(search: PeakSearch, hints: Hints, cycles: int, deadline: float) -> None:
+    """Half of the cycles in a thread beside, by a second search that knows nothing of the first and
+    has no first placements: what both find does not depend on which of them is faster."""
+    problem = replace(search.problem, positions=())
+    second = PeakSearch(problem, hints, search.next_seed(), lambda _: None)
+    second.least, second.cycles = search.least, len(_SCHEDULE.beginnings) + 1
+    beside = threading.Thread(target=second.run, args=(deadline, cycles // 2), daemon=True)
+    beside.start()
+    search.run(deadline, cycles - cycles // 2)
+    beside.join()
+    for found, _ in second.fitting.values():
+        search.keep(search.judge(search.finest, found.device_of))
 
 
 class PeakSearch(MultilevelSearch[Watched]):
@@ -106,48 +118,54 @@ class PeakSearch(MultilevelSearch[Watched]):
         self.cycles = 0
         self.speed = _SCHEDULE.steps_per_second
         self.near: Found | None = None
-        self.cheapest: dict[int, Found] = {}
+        self.fitting: dict[bytes, tuple[Found, Floats]] = {}
+        caps = np.delete(self.watch.capacity, problem.units.host)
+        self.heavy = np.flatnonzero(problem.most_held() > _SCHEDULE.heavy * caps.max(initial=0.0))
         self.near_cost = np.inf
         self.waiting = deque(problem.positions)
         self.unmended = deque(hints if problem.is_near else ())
         arrays = transfer_arrays(problem.units)
-        sent = float(arrays.nets.bytes.sum() + 1.0) * len(problem.capacity)
-        self.most = sent + float(arrays.units.cost.max(axis=1, initial=0.0).sum())
         self.watch.follow(arrays.units.allowed.argmax(axis=1))
         super().__init__(arrays, hints, seed, on_better)
+
+    @cached_property
+    def most(self) -> float:
+        """More than any placement costs."""
+        nets, units = self.arrays.nets, self.arrays.units
+        every = float(nets.bytes.sum() + 1.0) * len(self.problem.capacity)
+        return every + float(units.cost.max(axis=1, initial=0.0).sum())
 
     def judge(self, level: Level[Watched], device_of: Ints) -> Found:
         """The placement with its cost, or how much it is above the caps."""
         cost = float(transfer_of(level.arrays, device_of))
         shares = self.watch.follow(device_of) / np.maximum(1.0, self.watch.capacity)
         if shares.max() <= 0.0:
-            fullest = np.delete(shares, self.problem.units.host).max(initial=-1.0)
-            room = int(-_SCHEDULE.rooms * fullest)
+            found = Found(cost, device_of)
+            key = device_of[self.heavy].tobytes()
             with self.lock:
-                if room not in self.cheapest or cost < self.cheapest[room].value:
-                    self.cheapest[room] = Found(cost, device_of)
-            return Found(cost, device_of)
+                if key not in self.fitting or cost < self.fitting[key][0].value:
+                    self.fitting[key] = found, -shares
+            return found
         found = Found(self.most * (1.0 + float(np.maximum(0.0, shares).sum())), device_of)
         if self.near is None or found.value < self.near.value:
             self.near, self.near_cost = found, cost
         return found
 
-    def slacker(self, least_room: int = 0) -> list[Found]:
-        """The cheapest placements found that keep more free than any cheaper one, by their cost;
-        ``least_room`` is in parts of the caps."""
-        found: list[Found] = []
-        with self.lock:
-            cheapest = sorted(self.cheapest.items(), reverse=True)
-        for room, each in cheapest:
-            if room >= least_room and (not found or each.value < found[-1].value):
-                found.append(each)
-        return [each for each in reversed(found) if each is not self.best]
+    def others(self) -> list[Found]:
+        """The cheapest placements beside the best that keep all caps, by their cost; those with all
+        heavy units on the same devices count as one."""
+        found = sorted((each for each, _ in self.fitting.values()), key=lambda each: each.value)
+        most = _SCHEDULE.most_answered // len(self.arrays.units.allowed)
+        best = None if self.best is None else self.best.device_of[self.heavy].tobytes()
+        return [each for each in found[:most] if each.device_of[self.heavy].tobytes() != best]
 
-    def tie_rank(self, device_of: Ints) -> tuple[int, float]:
-        """Few devices, and none of them full (to a percent, so that ties are not the search)."""
+    def tie_rank(self, device_of: Ints) -> tuple[float, ...]:
+        """Few devices, little on the host, and none full (to a percent, so that ties are not the
+        search)."""
         _, highest = self.watch.hold(device_of)
         share = float((highest / np.maximum(1.0, self.watch.capacity)).max())
-        return len(np.unique(device_of)), round(share, 2)
+        on_host = int((device_of == self.problem.units.host).sum())
+        return len(np.unique(device_of)), on_host, round(share, 2)
 
     def step(self, deadline: float) -> None:
         """One cycle: from nothing, or from a good placement.  Near given ones, which may be above
@@ -157,8 +175,11 @@ class PeakSearch(MultilevelSearch[Watched]):
             position = self.waiting.popleft() if self.waiting else None
             hint = self.unmended.popleft() if self.unmended else None
         early = _SCHEDULE.beginnings
-        # as many with little free as with more, whenever the search ends
-        spare = self.problem.spread * ((1 / 3 + cycle * _GOLDEN) % 1.0) * self.watch.capacity
+        # all devices keep as much free, each another share, or none anything
+        parts = self.random.random(len(self.watch.capacity) if cycle % 2 else 1)
+        if cycle % _SCHEDULE.full_each == 0:
+            parts = np.zeros(1)
+        spare = self.problem.spread * parts * self.watch.capacity
         is_near = self.problem.is_near and bool(self.population)
         ways = ("vary", "mix") if is_near else _SCHEDULE.later
         how = str(self.random.choice(ways))
@@ -188,8 +209,11 @@ class PeakSearch(MultilevelSearch[Watched]):
         ``spare``, the cheapest."""
         found = super().parents()
         if self.problem.spread:
-            share = float(np.max(spare / np.maximum(1.0, self.watch.capacity)))
-            found = [*self.slacker(int(_SCHEDULE.rooms * share))[:1], *found][:2]
+            least = np.array(spare / np.maximum(1.0, self.watch.capacity))
+            least[self.problem.units.host] = 0.0
+            with self.lock:
+                roomy = [each for each, room in self.fitting.values() if (room >= least).all()]
+            found = [min(roomy, key=lambda each: each.value, default=found[0]), found[0]]
         near, is_cheap = self.near, self.near_cost < _SCHEDULE.near_below * found[0].value
         if near is not None and is_cheap and self.random.random() < _SCHEDULE.near_share:
             return [near, found[0]]
@@ -219,6 +243,7 @@ class PeakSearch(MultilevelSearch[Watched]):
     ) -> None:
         """A placement from nothing: units are dealt out along a position, in an order from one end
         of the graph on or from anywhere, or are all on the host."""
+        is_early = cycle < len(_SCHEDULE.beginnings)
         levels = self.levels(None, None)
         top = levels[-1]
         graph = np.arange(len(self.arrays.units.allowed), dtype=np.float64)
@@ -233,7 +258,9 @@ class PeakSearch(MultilevelSearch[Watched]):
             if how in ("depth", "any"):
                 first = order[0] if how == "depth" else self.random.integers(len(order))
                 order = line_up(top.arrays, int(first), along)
-            sequence = self.random.permutation(len(self.watch.capacity))
+            sequence = np.arange(len(self.watch.capacity))  # the first device has the first ops
+            if not is_early:
+                sequence = self.random.permutation(sequence)
             others = sequence[sequence != host] if len(sequence) > 1 else sequence
             start = deal_out(
                 top.arrays,
@@ -244,7 +271,6 @@ class PeakSearch(MultilevelSearch[Watched]):
                 order.astype(np.int64),
                 others.astype(np.int64),
             )
-        is_early = cycle < len(_SCHEDULE.beginnings)
         steps = _SCHEDULE.first_steps if is_early else _SCHEDULE.fresh_steps
         heat = float(
             _SCHEDULE.first_heat if is_early else self.random.choice(_SCHEDULE.fresh_heats)

@@ -34,11 +34,12 @@ soonest; where none is known they are the heaviest units.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from ortools.sat.python import cp_model
 
+from placer.solving.reduction.equal_devices import interchangeable_devices
 from placer.solving.reduction.unit_problem import UnitProblem
 
 SAFE_SUM = 2**60
@@ -197,26 +198,6 @@ def divisor_for(total: int) -> int:
     while total // divisor >= SAFE_SUM:
         divisor *= 2
     return divisor
-
-
-def interchangeable_devices(
-    problem: UnitProblem, trait: Callable[[int], object] = lambda _device: None
-) -> list[list[int]]:
-    """Sets of two or more devices of one ``trait`` that can swap names without any effect."""
-    classes: dict[object, list[int]] = {}
-    membership: list[list[int]] = [[] for _ in range(problem.device_count)]
-    for unit, devices in enumerate(problem.allowed):
-        for device in devices:
-            membership[device].append(unit)
-    for device in range(problem.device_count):
-        key: tuple[object, ...] = (
-            tuple(membership[device]),
-            tuple(row.capacity[device] for row in problem.rows),
-            tuple([costs[device] for costs in problem.cost]),
-            trait(device),
-        )
-        classes.setdefault(key, []).append(device)
-    return [devices for devices in classes.values() if len(devices) > 1]
 
 
 def leading_units(

@@ -32,8 +32,9 @@ import numpy.typing as npt
 from ortools.graph.python import max_flow
 
 from placer.solving.compiled.arrays import Ints, ragged
+from placer.solving.reduction.equal_devices import interchangeable_devices
 from placer.solving.reduction.unit_problem import UnitProblem
-from placer.solving.transfer.cp_sat import SAFE_SUM, interchangeable_devices
+from placer.solving.transfer.cp_sat import SAFE_SUM
 from placer.solving.transfer.schedule import SCHEDULE
 
 Sides = npt.NDArray[np.int8]

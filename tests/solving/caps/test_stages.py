@@ -646,32 +646,66 @@ def test_what_is_near_a_first_plan_above_a_cap_is_judged_too(
     assert (first.name, first.searches, first.value) == ("first plan", 1, value_of(problem, fits))
 
 
-def test_of_what_keeps_more_free_the_cheapest_that_fits_is_sought_by_halving() -> None:
-    """Six beside one above a cap, each costs more than the one before: the fourth is the first
-    that fits, and three are judged."""
+def test_of_what_is_found_beside_that_is_judged_from_which_most_is_expected() -> None:
+    """A chain of twenty ops in two parts, whose devices need three bytes more than counted: parts
+    hardly less uneven than those above a cap are not judged, nor, once one fits, what costs
+    more."""
+    ops = 20
     problem = problem_of(
-        resident=[1] * 8, tensors=[(op, [op + 1], 1 + op) for op in range(7)], capacity=[9, 9]
+        resident=[1] * ops, tensors=[(op, [op + 1], 1) for op in range(ops - 1)], capacity=[15, 15]
     )
-    others = [tuple(int(op >= 7 - place) for op in range(8)) for place in range(7)]
-    costs = [value_of(problem, each) for each in others[1:]]
-    others = [each for _, each in sorted(zip(costs, others[1:], strict=True))]
+    peaks_of = PossibleLifetimes(orders=1, length=1)
+    others = [tuple(int(op >= at) for op in range(ops)) for at in (14, 13, 12, 11, 10)]
+    others += [tuple((op // 2) % 2 for op in range(ops)), tuple(op % 2 for op in range(ops))]
     judged: list[int] = []
 
     def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
-        place = others.index(tuple(device_of))
-        judged.append(place)
-        return [DevicePeak(peak_bytes=12 - place, moment={0: 1})] * 2
+        judged.append(others.index(tuple(device_of)))
+        ends = (ops - sum(device_of), sum(device_of))
+        return [DevicePeak(peak_bytes=3 + end, moment={0: 1}) for end in ends]
 
     request = PeakRequest(
-        problem=problem, predict=Predictions(find_peaks, (9, 9)), parameters=QUICK
+        problem=problem,
+        predict=Predictions(find_peaks, (15, 15)),
+        parameters=QUICK,
+        find_lifetimes=lambda: peaks_of,
     )
     run = StagedRun(request)
-    searched = Solution(status=Status.FEASIBLE, device_of=(0,) * 8, others=tuple(others))
-    known, over = run.take_others(searched, [5, 5], Deadline(math.inf))
-    assert judged == [3, 1, 2]
-    assert known.device_of == others[3]
-    assert over == [0, 0]
-    assert run.found.best.device_of == others[3]
+    searched = Solution(
+        status=Status.FEASIBLE, device_of=(0,) * 15 + (1,) * 5, others=tuple(others)
+    )
+    known, over = run.take_others(searched, [3, -7], Deadline(math.inf))
+    assert run.found.best is not None
+    assert run.found.best.device_of in others[2:5]
+    assert known.device_of == run.found.best.device_of
+    assert max(over) <= 0
+    assert len(judged) == 1
+
+
+@pytest.mark.parametrize("is_above", [False, True])
+def test_equal_devices_are_named_by_their_first_use_where_that_fits(*, is_above: bool) -> None:
+    """The first op is on the second of two equal devices; what is predicted of the other names
+    decides."""
+    problem = problem_of(
+        resident=[1] * 4, tensors=[(op, [op + 1], 1) for op in range(3)], capacity=[3, 3]
+    )
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        peak = 4 if is_above and device_of[0] == 0 else 2
+        return [DevicePeak(peak_bytes=peak, moment={0: 1})] * 2
+
+    request = PeakRequest(
+        problem=problem,
+        predict=Predictions(find_peaks, (3, 3)),
+        parameters=QUICK,
+        find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1),
+    )
+    run = StagedRun(request)
+    run.found.take(Solution(status=Status.FEASIBLE, device_of=(1, 1, 0, 0)), is_tidy=True)
+    assert run.peaks.units.unit_count == 4
+    run.name_devices()
+    assert run.found.best is not None
+    assert run.found.best.device_of == ((1, 1, 0, 0) if is_above else (0, 0, 1, 1))
 
 
 @pytest.mark.parametrize("cycles", [None, 4])

@@ -32,7 +32,8 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from placer.solving.objectives.throughput.problem import LoadProblem, Stream
-from placer.solving.transfer.cp_sat import Literal, UnitModel, interchangeable_devices
+from placer.solving.reduction.equal_devices import interchangeable_devices
+from placer.solving.transfer.cp_sat import Literal, UnitModel
 
 _RESOLUTION = 10_000_000
 """The bottleneck of the known placement in integer units of time."""
