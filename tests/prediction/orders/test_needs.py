@@ -168,3 +168,20 @@ def test_no_peak_of_a_step_is_above_all_parts_of_its_need():
     parts = found["GPU:0"].parts
     assert (parts.first_step_bytes, parts.later_steps_bytes) == (64 << 20, 64 << 20)
     assert not parts.serves_split
+
+
+def test_no_more_orders_are_followed_once_one_is_above_a_limit() -> None:
+    """Drawing orders is what takes the time: none is drawn after one that needs more than the
+    limit, and all are where none does."""
+    graph = draw("s -> a -> b -> c", bytes={"a": 8 << 20, "b": 4 << 20, "c": 1 << 20})
+    step = StepMemory(graph, draw_costs(graph), dict.fromkeys(graph.ops, "GPU:0"), ("GPU:0",))
+    order = tuple("sabc")
+    requests = requests_along(step, [order])
+    needs = needs_along(step, requests, [*map(peaks_in, requests)])
+    least = needs["GPU:0"].need.high_bytes
+    for limit, count in ((least, 3), (least - 1, 1)):
+        drawn = []
+        ahead = (drawn.append(number) or order for number in range(3))
+        found = with_orders_ahead(step, needs, ahead, requests, {"GPU:0": limit})
+        assert found == needs
+        assert len(drawn) == count
