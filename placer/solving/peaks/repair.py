@@ -60,11 +60,8 @@ class _Mending:
         self.peaks, self.judge = peaks, judge
         self.begun = self.best = np.array(device_of_unit, np.int64)
         self.above = math.inf
-        caps = [*peaks.capacity]
-        del caps[peaks.units.host]
         self.moves = _Moves(peaks, most_bytes)
-        # a unit that takes less of a cap is no matter
-        self.heavy = np.flatnonzero(self.moves.held > 1e-3 * max(caps, default=0))
+        self.heavy = peaks.heavy()
         self.seen: set[bytes] = set()
         self.above_caps: set[bytes] = set()
         self.waiting: list[tuple[float, int, Ints, Floats]] = []

@@ -66,6 +66,12 @@ class PeakProblem:
         np.maximum.at(held, owner[is_written], self.buffers.size[is_written])
         return np.asarray(held + self.resident, np.float64)
 
+    def heavy(self) -> Ints:
+        """The units that count where placements are told apart: those that hold less than a
+        thousandth of the largest cap of an accelerator are everywhere."""
+        caps = [cap for device, cap in enumerate(self.capacity) if device != self.units.host]
+        return np.flatnonzero(self.most_held() > 1e-3 * max(caps, default=0))
+
     def value(self, device_of_unit: Sequence[int]) -> float:
         """The transfer of a placement in bytes."""
         return self.units.value(device_of_unit)

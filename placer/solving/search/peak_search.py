@@ -64,7 +64,6 @@ class PeakSchedule:
     near_below: float = 0.7  # of the value of the best: what is above caps is worth a look
     near_share: float = 0.6  # of the cycles that begin there then
     full_each: int = 4  # of so many cycles one keeps nothing free
-    heavy: float = 1e-3  # of an accelerator's cap: units that hold less are everywhere
     most_answered: int = 200_000  # devices of units, of all placements beside the best
     steps_per_second: float = 4e5  # at first; then as measured
 
@@ -119,8 +118,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         self.speed = _SCHEDULE.steps_per_second
         self.near: Found | None = None
         self.fitting: dict[bytes, tuple[Found, Floats]] = {}
-        caps = np.delete(self.watch.capacity, problem.units.host)
-        self.heavy = np.flatnonzero(problem.most_held() > _SCHEDULE.heavy * caps.max(initial=0.0))
+        self.heavy = problem.heavy()
         self.near_cost = np.inf
         self.waiting = deque(problem.positions)
         self.unmended = deque(hints if problem.is_near else ())

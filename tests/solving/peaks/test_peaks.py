@@ -275,7 +275,8 @@ def test_the_same_placement_is_judged_once_and_searches_take_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A search that comes to the best again goes on: a short one near it, a longer one from
-    nothing, in turns; one that comes to the proven least is the last."""
+    nothing, in turns, where the clock ends them; one that comes to the proven least is the last."""
+    monkeypatch.setattr(orders, "ORDERS", replace(orders.ORDERS, cycles=None))
     graph, costs = _two_towers()
     problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
     apart, together = [number % 2 for number in range(len(graph.ops))], [0] * len(graph.ops)
@@ -298,7 +299,7 @@ def test_the_same_placement_is_judged_once_and_searches_take_turns(
     assert found.best.device_of == tuple(together)
     assert judged == [tuple(apart), tuple(together)]
     assert begun[1] == pytest.approx(begun[3], rel=0.05)
-    assert begun[2] > 1.5 * begun[1]
+    assert begun[2] > 3 * begun[1]
 
 
 @pytest.mark.parametrize(("judging_seconds", "reserved"), [(2.0, 500), (0.5, 0)])
