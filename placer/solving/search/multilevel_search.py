@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -28,8 +28,8 @@ _GENERATIONS = 3
 
 OnBetter = Callable[[Sequence[int]], None]
 
-
-Data = TypeVar("Data")
+Data = TypeVar("Data", bound=Any)
+"""``None``, or a record whose ``joined(new_of)`` is that of fewer units."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,10 +92,6 @@ class MultilevelSearch(ABC, Generic[Data]):
     def data_of(self, _parent: Found | None) -> Data:
         """Returns the data of the units of the finest level, in a cycle that begins at a parent."""
         return cast(Data, None)
-
-    def joined(self, data: Data, _new_of: Ints) -> Data:
-        """Returns the data of the units of the next coarser level."""
-        return data
 
     @abstractmethod
     def judge(self, level: Level[Data], device_of: Ints) -> Found:
@@ -206,17 +202,31 @@ class MultilevelSearch(ABC, Generic[Data]):
             device_of = min(starts, key=lambda found: found.value).device_of
         else:
             device_of = parent.device_of
-            for level in levels:
-                if level.new_of is not None:
-                    device_of = carry(device_of, level.new_of)
+        self.descend(levels, device_of, temperature, deadline)
+
+    def descend(
+        self,
+        levels: list[Level[Data]],
+        device_of: Ints,
+        temperature: float,
+        deadline: float,
+        *how: Any,
+    ) -> Found:
+        """Improves a placement of the coarsest level, or of the finest, at every level; what comes
+        out joins the population if it is good."""
+        for level in levels:
+            if level.new_of is not None and len(level.new_of) == len(device_of):
+                device_of = carry(device_of, level.new_of)
         for level in reversed(levels):
             free = level.free()
             if len(free) and time.time() < deadline:
-                device_of = self.improve(level, device_of, free, temperature)
+                device_of = self.improve(level, device_of, free, temperature, *how)
             temperature *= self.temperature_fall
             if level.new_of is not None:
                 device_of = device_of[level.new_of]
-        self.keep(self.judge(levels[0], device_of))
+        found = self.judge(levels[0], device_of)
+        self.keep(found)
+        return found
 
     def levels(self, parent: Found | None, apart: Ints | None) -> list[Level[Data]]:
         """The problem at every scale, the finest first; units with different ``apart`` stay
@@ -229,7 +239,7 @@ class MultilevelSearch(ABC, Generic[Data]):
         for arrays, new_of in coarser_levels(
             self.arrays, size, most, self.coarsest_units, apart, self.next_seed
         ):
-            level = Level(arrays, self.joined(level.data, new_of), new_of)
+            level = Level(arrays, level.data and level.data.joined(new_of), new_of)
             levels.append(level)
         return levels
 

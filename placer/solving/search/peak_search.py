@@ -24,7 +24,6 @@ from functools import cached_property
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
-from placer.solving.compiled.coarsening import carry
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held, deal_out, line_up
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
@@ -221,20 +220,10 @@ class PeakSearch(MultilevelSearch[Watched]):
         """Returns what the units hold at the moments known by now, also those of the parent."""
         return self.watch.watched(None if parent is None else parent.device_of)
 
-    def joined(self, data: Watched, new_of: Ints) -> Watched:
-        """Returns what the units of a coarser level hold."""
-        return data.joined(new_of)
-
     def sizes(self, _arrays: Arrays) -> Floats:
         """The most that each unit holds by itself at the moments known by now."""
         own = self.watch.watched(None).held.own.max(axis=1)
         return np.asarray(own + 1e-6 * own.sum() / max(1, len(own)) + 1.0, np.float64)
-
-    def improve(
-        self, level: Level[Watched], device_of: Ints, _free: Ints, temperature: float
-    ) -> Ints:
-        """Annealing, as long as that of a first placement."""
-        return self._anneal(level, device_of, _SCHEDULE.first_steps, temperature, np.inf)
 
     def _fresh(
         self, how: str, position: Floats | None, cycle: int, deadline: float, spare: Floats
@@ -273,7 +262,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         heat = float(
             _SCHEDULE.first_heat if is_early else self.random.choice(_SCHEDULE.fresh_heats)
         )
-        self._refine(levels, start, steps, heat, deadline, spare, is_coarse=True)
+        self._refine(levels, start, steps, heat, deadline, spare)
 
     def _refine(
         self,
@@ -283,47 +272,31 @@ class PeakSearch(MultilevelSearch[Watched]):
         heat: float,
         deadline: float,
         spare: Floats,
-        *,
-        is_coarse: bool = False,
     ) -> None:
         """Annealing at all levels from the coarsest on with some ``spare`` bytes of the caps kept
         free, then until nothing is above a cap at any time; what comes out joins the population if
         it is good."""
-        if not is_coarse:
-            for level in levels[1:]:
-                assert level.new_of is not None
-                device_of = carry(device_of, level.new_of)
-        for level in reversed(levels):
-            device_of = self._anneal(level, device_of, steps, heat, deadline, spare)
-            heat *= self.temperature_fall
-            if level.new_of is not None:
-                device_of = device_of[level.new_of]
+        found = self.descend(levels, device_of, heat, deadline, deadline, steps, spare)
         for _ in range(_SCHEDULE.most_mendings):
-            found = self.judge(self.finest, device_of)
-            self.keep(found)
             if found.value < self.most or time.time() > deadline:
                 return
-            spare = spare + np.maximum(0.0, self.watch.follow(device_of))
-            level = Level(self.arrays, self.data_of(found))
-            device_of = self._anneal(
-                level, device_of, _SCHEDULE.mend_steps, _SCHEDULE.mend_heat, deadline, spare
-            )
-        self.keep(self.judge(self.finest, device_of))
+            spare = spare + np.maximum(0.0, self.watch.follow(found.device_of))
+            levels, heat = [Level(self.arrays, self.data_of(found))], _SCHEDULE.mend_heat
+            how = (deadline, _SCHEDULE.mend_steps, spare)
+            found = self.descend(levels, found.device_of, heat, deadline, *how)
 
-    def _anneal(
+    def improve(
         self,
         level: Level[Watched],
         device_of: Ints,
-        per_unit: int,
-        heat: float,
-        deadline: float,
+        free: Ints,
+        temperature: float,
+        deadline: float = np.inf,
+        per_unit: int = _SCHEDULE.first_steps,
         spare: Floats | float = 0.0,
     ) -> Ints:
         """Annealing of one level, with some ``spare`` bytes of the caps kept free."""
-        free = level.free()
         now = time.time()
-        if not len(free) or now > deadline:
-            return device_of
         sizes = level.arrays.nets.bytes
         heavy = max(1.0, float((sizes * sizes).sum() / max(1.0, sizes.sum())))
         steps = min(max(per_unit * len(free), _SCHEDULE.fewest_steps), _SCHEDULE.most_steps)
@@ -339,7 +312,7 @@ class PeakSearch(MultilevelSearch[Watched]):
             free,
             self.next_seed(),
             steps,
-            heat * heavy,
+            temperature * heavy,
             _SCHEDULE.cooled if level.new_of is not None else _SCHEDULE.finest_cooled,
             _SCHEDULE.first_price * heavy / (least * level.data.moments),
         )

@@ -54,7 +54,7 @@ def test_given_positions_are_dealt_out_before_anything_else(
     """With nothing improved, the chain is cut where a device is full: in three places."""
     _, peaks = shuffled_chain(12)
     search = PeakSearch(peaks, [], 0, lambda _: None)
-    monkeypatch.setattr(search, "_anneal", lambda _level, device_of, *_: device_of)
+    monkeypatch.setattr(search, "improve", lambda _level, device_of, *_: device_of)
     search.step(np.inf)
     assert search.best is not None
     assert search.best.value == 30.0

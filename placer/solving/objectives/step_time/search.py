@@ -152,10 +152,6 @@ class StepSearch(MultilevelSearch[Steps]):
             moments=0,
         )
 
-    def joined(self, data: Steps, new_of: Ints) -> Steps:
-        """The step of fewer units."""
-        return data.joined(new_of)
-
     def judge(self, level: Level[Steps], device_of: Ints) -> Found:
         """The placement with the longest of its steps, one per order."""
         return Found(longest_seconds(level.data.programs, device_of), device_of)
