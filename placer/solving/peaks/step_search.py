@@ -54,8 +54,7 @@ def search_step_peaks(
 class StepPeakSearch(StepSearch):
     """The search over one problem; ``on_better`` is told of every better placement.
 
-    A placement that fits is worth its step, any other more than all ops and messages one after the
-    other.
+    A placement that fits is worth its step, any other more than ``most``.
     """
 
     round_seconds = 0.1
@@ -65,7 +64,6 @@ class StepPeakSearch(StepSearch):
     ) -> None:
         self.problem = problem
         self.watch = Watch(problem)
-        self.most = longest_in_line(problem.step)
         super().__init__(problem.step, hints, seed, on_better)
 
     def data_of(self, parent: Found | None) -> Steps:
@@ -104,14 +102,3 @@ class StepPeakSearch(StepSearch):
             self.vary(deadline)
         else:
             super().step(deadline)
-
-
-def longest_in_line(step: StepProblem) -> float:
-    """The seconds of all ops and messages one after the other, each where it takes the longest."""
-    problem = step.problem
-    links = np.array(problem.bandwidth, np.float64)
-    slowest = float((1.0 / links[links > 0.0]).max(initial=0.0))
-    sent = sum(tensor.bytes for tensor in problem.tensors) * slowest
-    messages = len(problem.tensors) + len(problem.control_edges)
-    waits = messages * float(np.array(problem.latency).max(initial=0.0))
-    return sum(map(max, problem.seconds)) + len(problem.device_names) * (sent + waits)

@@ -74,6 +74,9 @@ class MultilevelSearch(ABC, Generic[Data]):
     alike_share = 1e-12
     least = -np.inf
     """No placement has a lower value: where one is found, the search is over."""
+    most = 1e30
+    """More bytes, or seconds, than any placement costs: the value of what is above a cap begins
+    here."""
 
     def __init__(self, arrays: Arrays, hints: Hints, seed: int, on_better: OnBetter) -> None:
         self.arrays = arrays

@@ -19,7 +19,6 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -100,9 +99,8 @@ def _search_in_two(search: PeakSearch, hints: Hints, cycles: int, deadline: floa
 class PeakSearch(MultilevelSearch[Watched]):
     """The search over one problem; ``on_better`` is called with every improvement.
 
-    A placement that fits is worth what it costs, any other more than all tensors to all devices and
-    the dearest device for all units.  ``near`` is above some caps, the least of those found, and
-    may cost less than what fits.
+    A placement that fits is worth what it costs, any other more than ``most``.  ``near`` is above
+    some caps, the least of those found, and may cost less than what fits.
     """
 
     coarsest_units = 200
@@ -124,13 +122,6 @@ class PeakSearch(MultilevelSearch[Watched]):
         arrays = transfer_arrays(problem.units)
         self.watch.follow(arrays.units.allowed.argmax(axis=1))
         super().__init__(arrays, hints, seed, on_better)
-
-    @cached_property
-    def most(self) -> float:
-        """More than any placement costs."""
-        nets, units = self.arrays.nets, self.arrays.units
-        every = float(nets.bytes.sum() + 1.0) * len(self.problem.capacity)
-        return every + float(units.cost.max(axis=1, initial=0.0).sum())
 
     def judge(self, level: Level[Watched], device_of: Ints) -> Found:
         """The placement with its cost, or how much it is above the caps."""
