@@ -6,7 +6,7 @@ per device (a moment of the step).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from placer.graph.walks import grouped
@@ -78,31 +78,21 @@ class UnitProblem:
     def tie_rank(self, device_of_unit: Sequence[int]) -> tuple[int, float]:
         """Returns what decides between placements of one value, the least first: the devices in
         use, then the largest share of a row that one of them takes."""
-        loads = [[0] * self.device_count for _ in self.rows]
-        for load, row in zip(loads, self.rows, strict=True):
-            for weight, device in zip(row.weights, device_of_unit, strict=True):
-                load[device] += weight
-        shares = [
-            used / max(1, cap)
-            for load, row in zip(loads, self.rows, strict=True)
-            for used, cap in zip(load, row.capacity, strict=True)
-        ]
+        shares = [used / max(1, cap) for used, cap in self._loads(device_of_unit)]
         return len(set(device_of_unit)), max(shares, default=0.0)
 
     def is_feasible(self, device_of_unit: Sequence[int]) -> bool:
         """Whether every unit is where it may be and every row holds on every device."""
-        if any(
-            device not in allowed
-            for device, allowed in zip(device_of_unit, self.allowed, strict=True)
-        ):
-            return False
+        places = zip(device_of_unit, self.allowed, strict=True)
+        return all(device in allowed for device, allowed in places) and all(
+            used <= cap for used, cap in self._loads(device_of_unit)
+        )
+
+    def _loads(self, device_of_unit: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """The bytes on each device and its capacity, row by row."""
         for row in self.rows:
-            load = [0] * self.device_count
-            for weight, device in zip(row.weights, device_of_unit, strict=True):
-                load[device] += weight
-            if any(used > cap for used, cap in zip(load, row.capacity, strict=True)):
-                return False
-        return True
+            load = _sums(row.weights, device_of_unit, self.device_count)
+            yield from zip(load, row.capacity, strict=True)
 
 
 def reduce_to_units(problem: PlacementProblem) -> UnitProblem:
@@ -110,13 +100,14 @@ def reduce_to_units(problem: PlacementProblem) -> UnitProblem:
     unit_of = numbered(problem.group)
     count = max(unit_of, default=-1) + 1
     clipped = tuple(map(_clip, _memory_rows(problem, unit_of, count)))
+    slower = problem.slower_bytes or ((0,) * len(problem.device_names),) * len(unit_of)
     units = UnitProblem(
         device_count=len(problem.device_names),
         host=problem.host,
         allowed=with_room(clipped, _allowed(problem, unit_of, count)),
         nets=(),
         rows=clipped,
-        cost=_costs(problem, unit_of, count),
+        cost=_sums_by_device(slower, unit_of, count),
         unit_of=unit_of,
         anchor=_first_ops(unit_of),
     )
@@ -134,17 +125,6 @@ def _with_outside(units: UnitProblem) -> UnitProblem:
         cost=(*units.cost, (0,) * units.device_count),
         anchor=(*units.anchor, OUTSIDE),
     )
-
-
-def _costs(
-    problem: PlacementProblem, unit_of: Sequence[int], count: int
-) -> tuple[tuple[int, ...], ...]:
-    """Per unit and device, what the slower work of its ops is worth."""
-    costs = [[0] * len(problem.device_names) for _ in range(count)]
-    for unit, row in zip(unit_of, problem.slower_bytes, strict=False):
-        for device, cost in enumerate(row):
-            costs[unit][device] += cost
-    return tuple(map(tuple, costs))
 
 
 def _messages(problem: PlacementProblem) -> list[ProblemTensor]:
@@ -199,9 +179,7 @@ def _memory_rows(problem: PlacementProblem, unit_of: Sequence[int], count: int) 
         capacity - transient
         for capacity, transient in zip(problem.capacity_bytes, problem.transient_bytes, strict=True)
     )
-    resident = [0] * count
-    for op, unit in enumerate(unit_of):
-        resident[unit] += problem.resident_bytes[op]
+    resident = _sums(problem.resident_bytes, unit_of, count)
     rows = []
     for moment in problem.live_bytes or ({},):
         weights = list(resident)
