@@ -1,35 +1,27 @@
 """Running CP-SAT on a model; everything that it finds is sent at once."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from ortools.sat.python import cp_model
 
 from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.solution import Status
 
+if TYPE_CHECKING:
+    from placer.solving.objectives.throughput.model import LoadModel
+    from placer.solving.transfer.cp_sat import PlacementModel
+
 _LEAST_WORKERS = 8
 """CP-SAT runs one subsolver per worker, and those that prove bounds come late in its list:
 on two cores eight workers prove in a second what two do not in twenty."""
 
 Expand = Callable[[Sequence[int]], Sequence[int]]
-
-
-class PlacedModel(Protocol):
-    """A CP-SAT model whose solutions are placements."""
-
-    model: cp_model.CpModel
-    is_exact: bool
-
-    def lower_bound(self, objective_bound: float) -> float | None:
-        """The bound of the problem, from that of the model's objective."""
-        ...
-
-    def device_of(self, solution: cp_model.CpSolverSolutionCallback) -> list[int]:
-        """The placement in a solution."""
-        ...
+PlacedModel: TypeAlias = "PlacementModel | LoadModel"
 
 
 class _Progress(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] # ortools: no types

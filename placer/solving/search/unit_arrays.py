@@ -1,23 +1,18 @@
 """Unit problems as flat arrays for compiled code.  Sizes become floats: exact up to 2**53 bytes."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placer.problem.placement_problem import ProblemTensor
 from placer.solving.compiled.arrays import Arrays, Devices, Floats, Nets, Units, incidence, ragged
 from placer.solving.reduction.unit_problem import UnitProblem
 
-
-class Sent(Protocol):
-    """The bytes that one unit sends to others."""
-
-    @property
-    def producer(self) -> int: ...  # noqa: D102
-    @property
-    def consumers(self) -> Sequence[int]: ...  # noqa: D102
-    @property
-    def bytes(self) -> int: ...  # noqa: D102
+if TYPE_CHECKING:
+    from placer.solving.objectives.throughput.problem import Stream
 
 
 def transfer_arrays(problem: UnitProblem) -> Arrays:
@@ -46,7 +41,7 @@ def capacity_of(problem: UnitProblem) -> Floats:
     return capacity.reshape(len(problem.rows), problem.device_count)
 
 
-def nets_of(sent: Sequence[Sent], messages: Floats) -> Nets:
+def nets_of(sent: Sequence[ProblemTensor | Stream], messages: Floats) -> Nets:
     """Returns the nets of what is sent, each in so many messages."""
     start, pins = ragged([each.consumers for each in sent])
     producers = np.array([each.producer for each in sent], np.int64)
