@@ -12,8 +12,8 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps.record import Record
 from placer.solving.caps.schedule import FITTING_ORDERS, ORDERS, QUICK_ORDERS
 from placer.solving.peaks.search_caps import SearchCaps, TriedCaps
-from placer.solving.peaks.searches import SEARCHES
 from placer.solving.process.child_search import search_in_child
+from placer.solving.process.compiling import SEARCHES
 from placer.solving.process.deadline import Deadline
 from placer.solving.reduction.equal_devices import interchangeable_devices, numbered_by_use
 from placer.solving.search.peak_problem import PeakProblem

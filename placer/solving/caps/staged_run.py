@@ -23,7 +23,7 @@ from placer.solving.compiled.arrays import Floats
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.repair import repair
 from placer.solving.peaks.search_caps import SearchCaps, TriedCaps
-from placer.solving.peaks.searches import peak_problem_of
+from placer.solving.peaks.step_search import peak_problem_of
 from placer.solving.process import clock
 from placer.solving.process.child_search import SEARCH_TASK, effort_of, searching_child
 from placer.solving.process.compiling import PEAKS, await_compiled

@@ -1,23 +1,24 @@
-"""The search for the least step time whose devices peak under their caps: as
-:mod:`placer.solving.objectives.step_time.search`, with every move judged by what devices hold."""
+"""The problems of searches along orders, and that for the least step time whose devices peak under
+their caps: as :mod:`placer.solving.objectives.step_time.search`, with every move judged by what
+devices hold."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
+from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.arrays import Ints
 from placer.solving.objectives.step_time.problem import StepProblem
-from placer.solving.objectives.step_time.search import (
-    Steps,
-    StepSearch,
-    longest_seconds,
-)
+from placer.solving.objectives.step_time.search import Steps, StepSearch, longest_seconds
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
+from placer.solving.reduction.unit_problem import reduce_to_units
+from placer.solving.search.depth import find_depths
 from placer.solving.search.multilevel_search import Found, Level, OnBetter
-from placer.solving.search.peak_problem import PeakProblem
+from placer.solving.search.peak_problem import PeakProblem, to_peak_problem
 from placer.solving.search.watch import Watch
 
 
@@ -32,10 +33,21 @@ class StepPeakProblem(PeakProblem):
         return self.step.value(device_of_unit)
 
 
-def to_step_peak_problem(peaks: PeakProblem, step: StepProblem) -> StepPeakProblem:
-    """The problem of the units of ``step``, which those of ``peaks`` are."""
-    known = {field.name: getattr(peaks, field.name) for field in fields(peaks)}
-    return StepPeakProblem(**known, step=step)
+def peak_problem_of(
+    problem: PlacementProblem,
+    lifetimes: PossibleLifetimes,
+    capacity: Sequence[int],
+) -> PeakProblem:
+    """Returns the problem that searches along the orders get, for either objective."""
+    bare = replace(problem, live_bytes=())
+    if problem.objective == "step-time":
+        step = StepProblem(bare)
+        peaks = to_peak_problem(problem, step.units, lifetimes, capacity)
+        known = {field.name: getattr(peaks, field.name) for field in fields(peaks)}
+        return StepPeakProblem(**known, step=step)
+    units = reduce_to_units(bare)
+    positions = find_depths(problem, units).orders()
+    return to_peak_problem(problem, units, lifetimes, capacity, positions=positions)
 
 
 def search_step_peaks(

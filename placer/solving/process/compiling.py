@@ -26,6 +26,9 @@ STEP_TIME = "placer.solving.objectives.step_time.search:search_steps"
 STEP_PEAKS = "placer.solving.peaks.step_search:search_step_peaks"
 NEEDS = "placer.prediction.memory.need:find_need"
 
+SEARCHES = {"transfer": PEAKS, "step-time": STEP_PEAKS}
+"""Under caps on peaks, along the orders, by objective."""
+
 PARTS = {
     TRANSFER: ("transfer", "moves", "peaks"),
     PEAKS: ("transfer", "moves", "peaks"),

@@ -20,9 +20,14 @@ from placer.solving.caps import orders as orders_module
 from placer.solving.compiled.held_bytes import hold
 from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.objectives.refining import value_of
-from placer.solving.peaks.searches import SEARCHES, peak_problem_of
-from placer.solving.peaks.step_search import StepPeakProblem, StepPeakSearch, search_step_peaks
+from placer.solving.peaks.step_search import (
+    StepPeakProblem,
+    StepPeakSearch,
+    peak_problem_of,
+    search_step_peaks,
+)
 from placer.solving.process import clock
+from placer.solving.process.compiling import SEARCHES
 from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.solution import Solution, SolverParameters, Status
 
