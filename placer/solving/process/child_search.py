@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Protocol
 
 from placer.processes import Child, Ending, Outcome
@@ -114,14 +114,9 @@ def _result(outcome: Outcome, problem: SearchProblem) -> Solution:
 
 def effort_of(parameters: SolverParameters, deadline: float) -> Effort:
     """How to search until ``deadline`` (of ``time.time()``)."""
-    return Effort(
-        deadline=deadline,
-        seed=parameters.seed % (1 << 31),  # what CP-SAT takes
-        workers=parameters.workers,
-        work_limit=parameters.work_limit,
-        to_prove=parameters.to_prove,
-        without_cp_sat=parameters.without_cp_sat,
-    )
+    known = asdict(parameters)
+    known["seed"] %= 1 << 31  # what CP-SAT takes
+    return Effort(**known, deadline=deadline)
 
 
 _ahead: list[Child] = []

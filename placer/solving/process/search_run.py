@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from placer.processes import Tell
-from placer.solving.solution import Status
+from placer.solving.solution import SolverParameters, Status
 
 _FIRST_STEPS = 20
 _FIRST_SHARE = 0.6
@@ -20,19 +20,13 @@ _FIRST_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """How long and how to search: until ``deadline`` (a time of ``time.time()``, so that what it
-    takes to come this far counts), and ``work_limit`` steps of each part at most, which nobody
-    asked for where ``is_first``: more is done after that; with a core left for a bound beside it
-    where that is what counts, ``to_prove``; ``without_cp_sat`` where that has crashed before."""
+class Effort(SolverParameters):
+    """How to search, and until when: ``deadline`` is a time of ``time.time()``, so that what it
+    takes to come this far counts.  Where ``is_first``, nobody asked for the ``work_limit``: more is
+    done after that."""
 
     deadline: float
-    seed: int = 0
-    workers: int = 0
-    work_limit: int | None = None
     is_first: bool = False
-    to_prove: bool = False
-    without_cp_sat: bool = False
 
     @property
     def threads(self) -> int:
