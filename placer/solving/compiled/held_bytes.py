@@ -55,28 +55,6 @@ TINY = 0.5
 """Bytes: sums of whole numbers are exact up to 2**53."""
 
 
-def nothing_held(units: int) -> Held:
-    """Units that hold nothing."""
-    none, no_bytes = np.zeros(0, np.int64), np.zeros(0)
-    start = np.zeros(units + 1, np.int64)
-    return Held(
-        owner=none,
-        first=none,
-        done=none,
-        size=no_bytes,
-        read_start=start[:1],
-        reader=none,
-        read_first=none,
-        read_last=none,
-        read_size=no_bytes,
-        start=start,
-        buffers=none,
-        own=np.zeros((units, 1)),
-        own_first=np.zeros(units, np.int64),
-        own_last=np.full(units, -1),
-    )
-
-
 @compiled
 def hold(held: Held, device_of: Ints, devices: int, moments: int) -> Floats:
     """The bytes on every device at every moment."""

@@ -20,9 +20,9 @@ from placer.solving.caps import orders as orders_module
 from placer.solving.compiled.held_bytes import hold
 from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.objectives.refining import value_of
+from placer.solving.objectives.step_time.search import StepSearch
 from placer.solving.peaks.step_search import (
     StepPeakProblem,
-    StepPeakSearch,
     peak_problem_of,
     search_step_peaks,
 )
@@ -70,7 +70,7 @@ def test_the_shortest_step_that_fits_is_found() -> None:
         placements = [*itertools.product(*peaks.units.allowed)]
         steps = [peaks.value(each) for each in placements if fits(peaks, each)]
         starts = [each for each in placements if peaks.units.is_feasible(each)][:1]
-        search = StepPeakSearch(peaks, starts, seed, lambda _: None)
+        search = StepSearch(peaks.step, starts, seed, lambda _: None, peaks)
         search.run(float("inf"), CYCLES)
         possible += bool(steps)
         if search.best is None or search.best.value >= search.most:
@@ -88,11 +88,11 @@ def test_the_shortest_step_that_fits_is_found() -> None:
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10_000))
 def test_what_fits_is_worth_less_than_what_does_not(seed: int) -> None:
-    """The longest step, ops and messages one after the other, is shorter than any placement that is
-    above a cap is taken to be; of two of these the one that is less above is better."""
+    """Any step is shorter than a placement that is above a cap is taken to be; of two of these the
+    one that is less above is better."""
     rng = random.Random(seed)
     peaks = searched(*timed_step(seed))
-    search = StepPeakSearch(peaks, [], 0, lambda _: None)
+    search = StepSearch(peaks.step, [], 0, lambda _: None, peaks)
     placements = [[rng.choice(allowed) for allowed in peaks.units.allowed] for _ in range(6)]
     for device_of in placements:
         judged = search.judge(search.finest, np.array(device_of, np.int64))
@@ -109,7 +109,7 @@ def test_annealing_comes_to_less_above_the_limits_or_a_shorter_step(
     neither is, its step is no longer."""
     rng = random.Random(seed)
     peaks = searched(*timed_step(seed, most_ops=9))
-    search = StepPeakSearch(peaks, [], 0, lambda _: None)
+    search = StepSearch(peaks.step, [], 0, lambda _: None, peaks)
     start = np.array([rng.choice(allowed) for allowed in peaks.units.allowed], np.int64)
     level = search.finest
     data = search.data_of(search.judge(level, start))
@@ -118,9 +118,9 @@ def test_annealing_comes_to_less_above_the_limits_or_a_shorter_step(
         data.programs[0],
         level.arrays.units,
         level.arrays.devices.capacity,
-        data.held,
+        data.watched.held,
         limit,
-        data.moments,
+        data.watched.moments,
         start,
         level.free(),
         seed,
@@ -129,7 +129,7 @@ def test_annealing_comes_to_less_above_the_limits_or_a_shorter_step(
     )
 
     def above(device_of: np.ndarray) -> float:
-        in_use = hold(data.held, device_of, len(limit), data.moments)
+        in_use = hold(data.watched.held, device_of, len(limit), data.watched.moments)
         return float(np.maximum(0.0, in_use - limit[:, None]).sum())
 
     assert above(found) <= above(start) + 0.5

@@ -16,14 +16,14 @@ from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.baselines.list_scheduling import heft
 from placer.solving.baselines.tasks import Tasks
 from placer.solving.compiled.arrays import Floats, Ints, ragged
-from placer.solving.compiled.held_bytes import Held, nothing_held
 from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.compiled.step_simulation import Program, Timing, step_seconds
 from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.search import load_arrays
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
-from placer.solving.search.watch import Watched
+from placer.solving.search.peak_problem import PeakProblem, to_row_problem
+from placer.solving.search.watch import Watch, Watched
 
 Programs = tuple[Program, ...]
 """One step in several orders."""
@@ -33,21 +33,17 @@ Baseline = Callable[[PlacementProblem], Sequence[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steps:
-    """The step of the units of a level, and what they hold at some ``moments``, of which no device
-    is to hold more than its ``limit``; nothing unless it is ``watched``."""
+    """The step of the units of a level, and what they hold, of which no device is to hold more than
+    its ``limit``."""
 
     programs: Programs
-    held: Held
     limit: Floats
-    moments: int
-    watched: Watched | None = None
+    watched: Watched
 
     def joined(self, new_of: Ints) -> Steps:
         """The step of fewer units."""
-        watched = None if self.watched is None else self.watched.joined(new_of)
-        held = nothing_held(int(new_of.max()) + 1) if watched is None else watched.held
         programs = coarser(self.programs, new_of)
-        return replace(self, programs=programs, held=held, watched=watched)
+        return replace(self, programs=programs, watched=self.watched.joined(new_of))
 
 
 def to_program(
@@ -108,18 +104,30 @@ def search_steps(step: StepProblem, hints: Hints, best: BestSoFar, effort: Effor
 
 
 class StepSearch(MultilevelSearch[Steps]):
-    """The search over one problem; ``on_better`` is told of every better placement."""
+    """The search over one problem; ``on_better`` is told of every better placement.
+
+    With ``peaks``, a placement that fits is worth its step, any other more than ``most``.
+    """
 
     coarsest_units = 12
     temperatures = (0.03, 0.005, 0.0005)
     fresh_temperature = 0.005
     temperature_fall = 1.0
     most_idle_cycles = 40
-    round_seconds = 0.4
-    """Seconds of annealing at one level before the next has its turn."""
 
-    def __init__(self, step: StepProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
+    def __init__(
+        self,
+        step: StepProblem,
+        hints: Hints,
+        seed: int,
+        on_better: OnBetter,
+        peaks: PeakProblem | None = None,
+    ) -> None:
         self.step_problem = step
+        # where only rows count, moves keep them, and nothing is held beside
+        self.watch = Watch(peaks or to_row_problem(replace(step.units, rows=())))
+        # of annealing at one level before the next has its turn
+        self.round_seconds = 0.1 if peaks else 0.4
         self.programs = tuple(
             to_program(step.problem, step.units.unit_of, order)
             for order in step_orders(len(step.problem.op_names))
@@ -143,17 +151,21 @@ class StepSearch(MultilevelSearch[Steps]):
         self.counted = most_cycles is not None
         super().run(deadline, most_cycles, workers)
 
-    def data_of(self, _parent: Found | None) -> Steps:
-        """The step in each order; what devices hold is in the rows."""
-        return Steps(
-            programs=self.programs,
-            held=nothing_held(len(self.arrays.units.allowed)),
-            limit=np.zeros(self.arrays.units.allowed.shape[1]),
-            moments=0,
-        )
+    def data_of(self, parent: Found | None) -> Steps:
+        """The step in each order, with what is held at the moments known by now."""
+        watched = self.watch.watched(None if parent is None else parent.device_of)
+        # most cycles keep the last estimated gap beyond the orders; the others take less
+        is_less = self.watch.problem.rows is None and self.random.random() >= 0.7
+        share = self.random.random() if is_less else 1.0
+        limit = self.watch.capacity - share * watched.beyond
+        return Steps(programs=self.programs, limit=limit, watched=watched)
 
     def judge(self, level: Level[Steps], device_of: Ints) -> Found:
-        """The placement with the longest of its steps, one per order."""
+        """The placement with the longest of its steps, one per order, or how much it is above the
+        caps."""
+        above = self.watch.share_above(device_of)
+        if above:
+            return Found(self.most * (1.0 + above), device_of)
         return Found(longest_seconds(level.data.programs, device_of), device_of)
 
     def fresh(self, level: Level[Steps]) -> list[Found]:
@@ -188,15 +200,22 @@ class StepSearch(MultilevelSearch[Steps]):
             programs[self.random.integers(len(programs))],
             level.arrays.units,
             level.arrays.devices.capacity,
-            steps.held,
+            steps.watched.held,
             steps.limit,
-            steps.moments,
+            steps.watched.moments,
             device_of,
             free,
             self.next_seed(),
             min(count, 400 * len(free)),
             (heat + 1e-300, 0.02 * heat + 1e-301),  # at the begin and the end of a round
         )
+
+    def step(self, deadline: float) -> None:
+        """Near a given placement nothing is drawn anew."""
+        if self.watch.problem.is_near and self.population:
+            self.vary(deadline)
+        else:
+            super().step(deadline)
 
     def levels(self, parent: Found | None, apart: Ints | None) -> list[Level[Steps]]:
         """The problem at every scale; from nothing, up to any of them."""
