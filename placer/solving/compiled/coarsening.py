@@ -51,9 +51,7 @@ def _cluster(arrays: Arrays, size: Floats, most: float, least: int, seed: int, a
     root = np.arange(count)
     weight = size.copy()
     used = units.weights.copy()
-    limits = np.zeros(used.shape[0])
-    for row in range(limits.shape[0]):
-        limits[row] = arrays.devices.capacity[row].max()
+    limits = np.array([row.max() for row in arrays.devices.capacity])
     is_root = np.zeros(count, np.bool_)
     rating = np.zeros(count)
     left = count
@@ -92,9 +90,7 @@ def _join_isolated(arrays: Arrays, size: Floats, most: float, apart: Ints, root:
     last = [np.int64(0) for _ in range(0)]  # the newest cluster of every kind
     total = np.zeros(size.shape[0])
     used = units.weights.copy()
-    limits = np.zeros(used.shape[0])
-    for row in range(limits.shape[0]):
-        limits[row] = arrays.devices.capacity[row].max()
+    limits = np.array([row.max() for row in arrays.devices.capacity])
     for unit in range(size.shape[0]):
         if _is_tied(arrays, unit):
             continue
