@@ -153,7 +153,7 @@ def tidy(
     tidied = _Tidying(problem, device_of, full, room)
     while (room is None and tidied.empty_a_device()) or tidied.move_pieces():
         pass
-    return tidied.placement()
+    return tidied.units.expand(tidied.device_of)
 
 
 class _Tidying:
@@ -178,18 +178,17 @@ class _Tidying:
         )
         self.messages_of: list[list[Message]] = [[] for _ in self.device_of]
         for message in list_messages(problem):
-            joined = _joined(message, unit_of)
-            for unit in (joined.producer, *joined.consumers) if joined.consumers else ():
+            producer = unit_of[message.producer]
+            readers = dict.fromkeys(unit_of[op] for op in message.consumers)
+            readers.pop(producer, None)
+            joined = Message(producer, tuple(readers), message.bytes)
+            for unit in (producer, *readers) if readers else ():
                 self.messages_of[unit].append(joined)
         self.weights = np.array([row.weights for row in self.units.rows], np.float64)
         capacity = np.array([row.capacity for row in self.units.rows], np.float64)
         self.capacity = np.maximum(capacity, 1.0)
         self.loads = np.zeros_like(self.capacity)
         np.add.at(self.loads.T, np.array(self.device_of, np.int64), self.weights.T)
-
-    def placement(self) -> tuple[int, ...]:
-        """One device number per op."""
-        return self.units.expand(self.device_of)
 
     def devices(self) -> list[int]:
         """Those in use but the host, the least full first."""
@@ -327,10 +326,3 @@ class _Tidying:
         highest_then = max(rank[2], self.share(source, -self.weight(piece)))
         is_fullest = here >= max(self.share(device, 0.0) for device in devices)
         return is_fullest and highest_then < 0.99 * here  # less than that counts for nothing
-
-
-def _joined(message: Message, unit_of: Sequence[int]) -> Message:
-    """The message between units."""
-    producer = unit_of[message.producer]
-    readers = dict.fromkeys(unit_of[op] for op in message.consumers)
-    return Message(producer, tuple(u for u in readers if u != producer), message.bytes)
