@@ -99,14 +99,14 @@ def reduce_to_units(problem: PlacementProblem) -> UnitProblem:
     """One unit per group."""
     unit_of = numbered(problem.group)
     count = max(unit_of, default=-1) + 1
-    clipped = tuple(map(_clip, _memory_rows(problem, unit_of, count)))
+    rows = _memory_rows(problem, unit_of, count)
     slower = problem.slower_bytes or ((0,) * len(problem.device_names),) * len(unit_of)
     units = UnitProblem(
         device_count=len(problem.device_names),
         host=problem.host,
-        allowed=with_room(clipped, _allowed(problem, unit_of, count)),
+        allowed=with_room(rows, _allowed(problem, unit_of, count)),
         nets=(),
-        rows=clipped,
+        rows=rows,
         cost=_sums_by_device(slower, unit_of, count),
         unit_of=unit_of,
         anchor=_first_ops(unit_of),
@@ -174,7 +174,8 @@ def _allowed(problem: PlacementProblem, unit_of: Sequence[int], count: int) -> l
     return allowed
 
 
-def _memory_rows(problem: PlacementProblem, unit_of: Sequence[int], count: int) -> list[Row]:
+def _memory_rows(problem: PlacementProblem, unit_of: Sequence[int], count: int) -> tuple[Row, ...]:
+    """The limits of all moments, with capacities no larger than everything together."""
     usable = tuple(
         capacity - transient
         for capacity, transient in zip(problem.capacity_bytes, problem.transient_bytes, strict=True)
@@ -185,14 +186,10 @@ def _memory_rows(problem: PlacementProblem, unit_of: Sequence[int], count: int) 
         weights = list(resident)
         for op, size in moment.items():
             weights[unit_of[op]] += size
-        rows.append(Row(weights=tuple(weights), capacity=usable))
-    return list(dict.fromkeys(rows))
-
-
-def _clip(row: Row) -> Row:
-    """The row with capacities no larger than everything together."""
-    total = sum(row.weights)
-    return Row(weights=row.weights, capacity=tuple(min(total, cap) for cap in row.capacity))
+        total = sum(weights)
+        capacity = tuple(min(total, cap) for cap in usable)
+        rows.append(Row(weights=tuple(weights), capacity=capacity))
+    return tuple(dict.fromkeys(rows))
 
 
 def with_room(

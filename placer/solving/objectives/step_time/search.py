@@ -42,7 +42,7 @@ class Steps:
 
     def joined(self, new_of: Ints) -> Steps:
         """The step of fewer units."""
-        programs = coarser(self.programs, new_of)
+        programs = tuple(each._replace(unit_of=new_of[each.unit_of]) for each in self.programs)
         return replace(self, programs=programs, watched=self.watched.joined(new_of))
 
 
@@ -87,11 +87,6 @@ def longest_seconds(programs: Programs, device_of: Ints) -> float:
     ops = len(programs[0].unit_of)
     timing = Timing(np.zeros(ops), np.full(ops, -1, np.int64))
     return max(float(step_seconds(program, device_of, timing)) for program in programs)
-
-
-def coarser(programs: Programs, new_of: Ints) -> Programs:
-    """The steps of fewer units."""
-    return tuple(each._replace(unit_of=new_of[each.unit_of]) for each in programs)
 
 
 def search_steps(step: StepProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
