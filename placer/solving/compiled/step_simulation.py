@@ -49,8 +49,8 @@ class _Run(NamedTuple):
     """A simulation under way.
 
     Tasks are ops, then the pairs (message, receiving device); resources are devices, then the pairs
-    (from, to) of a link.  Each resource has a queue, linked through ``following``; ``times`` and
-    ``tasks`` are a heap of what runs.
+    (from, to) of a link.  Each resource has a queue, linked through ``following``; the first
+    ``running`` of ``tasks`` run, until ``times``.
     """
 
     first: Ints
@@ -79,8 +79,7 @@ def step_seconds(program: Program, device_of: Ints, timing: Timing) -> float:
         _begin(program, run, timing, device_of, device, 0.0, -1)
     now = 0.0
     while run.running[0]:
-        now = run.times[0]
-        task = _pop(run)
+        now, task = _next(run)
         if task < ops:
             resource = device_of[program.unit_of[task]]
             timing.finish[task] = now
@@ -179,7 +178,9 @@ def _begin(
                 program.latency[source, target]
                 + program.bytes[message] * program.seconds_per_byte[source, target]
             )
-        _push(run, now + seconds, task)
+        place = run.running[0]
+        run.times[place], run.tasks[place] = now + seconds, task
+        run.running[0] += 1
 
 
 @compiled_part
@@ -193,39 +194,16 @@ def _append(run: _Run, resource: int, task: int) -> None:
 
 
 @compiled_part
-def _push(run: _Run, time: float, task: int) -> None:
-    place = run.running[0]
-    run.running[0] += 1
-    while place > 0:
-        parent = (place - 1) // 2
-        if not _before(time, task, run.times[parent], run.tasks[parent]):
-            break
-        run.times[place], run.tasks[place] = run.times[parent], run.tasks[parent]
-        place = parent
-    run.times[place], run.tasks[place] = time, task
-
-
-@compiled_part
-def _pop(run: _Run) -> int:
-    task = run.tasks[0]
-    run.running[0] -= 1
-    left = run.running[0]
-    time, moved = run.times[left], run.tasks[left]
-    place = 0
-    while 2 * place + 1 < left:
-        child = 2 * place + 1
-        if child + 1 < left and _before(
-            run.times[child + 1], run.tasks[child + 1], run.times[child], run.tasks[child]
+def _next(run: _Run) -> tuple[float, int]:
+    """The end of the task that ends first, of several that of the lowest number, and the task; few
+    run at once, so that a heap is no faster."""
+    first, last = 0, run.running[0] - 1
+    for place in range(1, last + 1):
+        if run.times[place] < run.times[first] or (
+            run.times[place] == run.times[first] and run.tasks[place] < run.tasks[first]
         ):
-            child += 1
-        if not _before(run.times[child], run.tasks[child], time, moved):
-            break
-        run.times[place], run.tasks[place] = run.times[child], run.tasks[child]
-        place = child
-    run.times[place], run.tasks[place] = time, moved
-    return int(task)
-
-
-@compiled_part
-def _before(time: float, task: int, other_time: float, other: int) -> bool:
-    return time < other_time or (time == other_time and task < other)
+            first = place
+    now, task = run.times[first], run.tasks[first]
+    run.times[first], run.tasks[first] = run.times[last], run.tasks[last]
+    run.running[0] = last
+    return now, task
