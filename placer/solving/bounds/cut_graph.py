@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from ortools.graph.python import max_flow
 
+from placer.solving.bounds.hypergraph_cuts import HypergraphCuts
 from placer.solving.compiled.arrays import Ints
 from placer.solving.reduction.unit_problem import UnitProblem, numbered
 
@@ -61,64 +61,18 @@ class CutGraph:
         self.outside = np.zeros(self.count, np.bool_)
         here = self.node_of >= 0
         self.outside[self.node_of[here & outside]] = True
-        self._arcs = self._arcs_of([(tuple(nodes[u] for u in net), b) for net, b in nets.items()])
-
-    def _arcs_of(self, nets: Sequence[tuple[Pins, int]]) -> tuple[Ints, Ints, Ints]:
-        """Tails, heads and sizes; nodes of their own are a pair for every net of three pins or
-        more, and at last the terminal."""
-        arcs: list[tuple[int, int, int]] = []
-        last = self.count
-        for pins, size in nets:
-            size = min(size, self.ceiling)
-            if len(pins) == 2:
-                arcs += [(pins[0], pins[1], size), (pins[1], pins[0], size)]
-                continue
-            arcs.append((last, last + 1, size))
-            arcs += [(pin, last, size) for pin in pins]
-            arcs += [(last + 1, pin, size) for pin in pins]
-            last += 2
-        self.terminal = last
-        self.net_arcs = len(arcs)
-        arcs += [(int(n), last, self.ceiling) for n in np.flatnonzero(self.outside)]
-        tails, heads, sizes = np.array(arcs, np.int64).reshape(-1, 3).T
-        return tails, heads, sizes
-
-    def incident(self) -> Ints:
-        """The bytes of the nets of every node."""
-        tails, _, sizes = self._arcs
-        return np.bincount(tails, sizes, minlength=self.count)[: self.count].astype(np.int64)
+        sized = (([nodes[unit] for unit in net], min(b, ceiling)) for net, b in nets.items())
+        self.cuts = HypergraphCuts(self.count, sized)
 
     def least_signed(
         self, price: Ints, inside: Ints, outside: Ints, *, of_any: bool = False
     ) -> tuple[int, Ints]:
         """The least cut and price of a set with the nodes ``inside`` and without those ``outside``,
         and its nodes; a price may be negative.  ``of_any`` takes those too that are in no set of a
-        device."""
-        gained, paid = np.flatnonzero(price < 0), np.flatnonzero(price > 0)
-        tails, heads, sizes = (part[: self.net_arcs if of_any else None] for part in self._arcs)
-        source, most = self.terminal + 1, int(np.abs(price).sum() + sizes.sum()) + 1
-        end = np.full(len(paid) + len(outside), self.terminal)
-        begin = np.full(len(gained) + len(inside), source)
-        forced = np.full(len(inside) + len(outside), most)
-        arcs = (
-            (tails, begin, paid, outside),
-            (heads, gained, inside, end),
-            (
-                sizes,
-                -price[gained],
-                forced[: len(inside)],
-                price[paid],
-                forced[len(inside) :],
-            ),
-        )
-        flow = max_flow.SimpleMaxFlow()
-        flow.add_arcs_with_capacity(*map(np.concatenate, arcs))
-        status = flow.solve(source, self.terminal)
-        if status != flow.OPTIMAL:
-            raise RuntimeError(f"the maximum flow ended with {status}")
-        side = np.array(flow.get_source_side_min_cut(), np.int64)
-        side = side[side < self.count]
-        return int(flow.optimal_flow()) + int(price[gained].sum()), side
+        device: elsewhere they cost the ceiling."""
+        dearer = price if of_any else price + self.ceiling * self.outside
+        value, is_in = self.cuts.least(dearer, inside, outside)
+        return value, np.flatnonzero(is_in)
 
 
 def _wide_nets(problem: UnitProblem, least_bytes: int) -> dict[Pins, int]:

@@ -163,7 +163,7 @@ class DeviceSetBound:
         # hubs: of the heaviest regions, what is on one of the devices whatever the placement
         may_be = np.zeros(graph.count, np.bool_)
         may_be[graph.node_of[here & self.bounded.there]] = True
-        incident = graph.incident()
+        incident = graph.cuts.incident()
         heavy = [r for r in np.argsort(-size, kind="stable")[:_REGIONS] if size[r]]
         found = []
         for number in heavy:

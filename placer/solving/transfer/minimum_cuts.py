@@ -1,9 +1,8 @@
 """Two devices: branch and bound with minimum cuts.
 
 Without capacities, the least transfer between two devices is a minimum cut: a net costs its bytes
-if it has pins on both sides, a unit that has one device only is a terminal (E. L. Lawler, Cutsets
-and Partitions of Hypergraphs, Networks 3 (1973), doi:10.1002/net.3230030306).  A capacity is
-dualised:
+if it has pins on both sides, a unit that has one device only is a terminal
+(:mod:`placer.solving.bounds.hypergraph_cuts`).  A capacity is dualised:
 
     cut(S) + l * (weight on the device - capacity),  l >= 0
 
@@ -25,12 +24,11 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from ortools.graph.python import max_flow
 
+from placer.solving.bounds.hypergraph_cuts import HypergraphCuts
 from placer.solving.compiled.arrays import Ints, ragged
 from placer.solving.reduction.equal_devices import interchangeable_devices
 from placer.solving.reduction.unit_problem import UnitProblem
@@ -44,15 +42,6 @@ FREE = -1
 _CLOSE = 1e-9
 _ROUNDING = 1e-12
 """Relative; more than what a few products of floating-point numbers lose."""
-
-
-class _Arcs(NamedTuple):
-    """The arcs of the nets of a problem between ``node_count`` nodes."""
-
-    tails: Ints
-    heads: Ints
-    bytes: Ints
-    node_count: int
 
 
 class CutNetwork:
@@ -71,7 +60,8 @@ class CutNetwork:
         self.weights = self.weights.reshape(len(problem.rows), count)
         self.capacity = np.array([row.capacity for row in problem.rows], np.int64).reshape(-1, 2)
         self.bytes = np.array([net.bytes for net in problem.nets], np.int64)
-        self.start, self.pins = ragged([(net.producer, *net.consumers) for net in problem.nets])
+        pins = [(net.producer, *net.consumers) for net in problem.nets]
+        self.start, self.pins = ragged(pins)
         total = sum(net.bytes for net in problem.nets) + sum(map(max, problem.cost))
         spare_bits = SAFE_SUM.bit_length() - 1 - total.bit_length() - count.bit_length()
         if spare_bits < 0:
@@ -80,25 +70,8 @@ class CutNetwork:
         self.most_price = self.scale * (total + 1)
         costs = np.array(problem.cost, np.int64).reshape(count, 2)
         self.price = self.scale * np.ascontiguousarray(costs.T)
-        self.arcs = self._arcs(count)
-
-    def _arcs(self, count: int) -> _Arcs:
-        """The arcs of the nets.  Nodes are the units, a pair for every net of three pins or more,
-        and at last the two devices."""
-        length = np.diff(self.start)
-        wide = np.flatnonzero(length > 2)
-        enters = count + 2 * np.arange(len(wide))
-        rank = np.zeros(len(length), np.int64)
-        rank[wide] = enters
-        net_of = np.repeat(np.arange(len(length)), length)
-        of_wide = length[net_of] > 2
-        pins, nets = self.pins[of_wide], net_of[of_wide]
-        narrow = np.flatnonzero(length == 2)
-        one, other = self.pins[self.start[narrow]], self.pins[self.start[narrow] + 1]
-        tails = np.concatenate([one, other, enters, pins, rank[nets] + 1])
-        heads = np.concatenate([other, one, enters + 1, rank[nets], pins])
-        numbers = np.concatenate([narrow, narrow, wide, nets, nets])
-        return _Arcs(tails, heads, self.bytes[numbers], count + 2 * len(wide) + 2)
+        sizes = (self.scale * self.bytes).tolist()
+        self.cuts = HypergraphCuts(count, zip(pins, sizes, strict=True))
 
     def cost(self, side: Sides, price: Ints) -> int:
         """Returns the cost of a placement, times ``scale``."""
@@ -117,26 +90,11 @@ class CutNetwork:
 
     def minimum(self, fixed: Sides, price: Ints) -> Sides:
         """A placement of least cost with the units that are not ``FREE`` as they are."""
-        count = len(fixed)
-        node_of = np.arange(self.arcs.node_count)
-        devices = self.arcs.node_count - 2 + np.arange(2)
-        node_of[:count] = np.where(fixed == FREE, np.arange(count), devices[fixed])
-        free = np.flatnonzero(fixed == FREE)
-        tails = [node_of[self.arcs.tails], free, np.full(len(free), devices[0]), devices[:1]]
-        heads = [node_of[self.arcs.heads], np.full(len(free), devices[1]), free, devices[1:]]
-        last = [1]  # an arc from device to device, so that both are nodes
-        sizes = [self.scale * self.arcs.bytes, price[0, free], price[1, free], last]
-        tail, head, size = (np.concatenate(parts) for parts in (tails, heads, sizes))
-        useful = (tail != head) & (size > 0)
-        flow = max_flow.SimpleMaxFlow()
-        flow.add_arcs_with_capacity(tail[useful], head[useful], size[useful])
-        status = flow.solve(int(devices[0]), int(devices[1]))
-        if status != flow.OPTIMAL:
-            raise RuntimeError(f"the maximum flow ended with {status}")
-        reached = np.array(flow.get_source_side_min_cut(), np.int64)
-        side = np.ones(count, np.int8)
-        side[reached[reached < count]] = 0
-        return np.where(fixed == FREE, side, fixed)
+        is_free = fixed == FREE
+        dearer = np.where(is_free, price[0] - price[1], 0)  # on the first device
+        ends = (np.flatnonzero(fixed == device) for device in (0, 1))
+        _, is_first = self.cuts.least(dearer, *ends)
+        return np.where(is_free, (~is_first).astype(np.int8), fixed)
 
     def propagate(self, fixed: Sides) -> Sides | None:
         """Units that fit on one device only, beside those that are there, are there; ``None`` if
