@@ -66,8 +66,9 @@ def _sets(packing: Packing) -> list[tuple[int, ...]]:
     return sorted(found | singles, key=lambda devices: (len(devices), devices))
 
 
-def fits(packing: Packing) -> bool | None:
-    """Whether there is a device for every unit; ``None`` if the search ends before it knows."""
+def fits(packing: Packing, most: int | None = None) -> bool | None:
+    """Whether there is a device for every unit, or for the ``most`` largest of those with a choice;
+    ``None`` if the search ends before it knows."""
     allowed, weights = packing.allowed, packing.weights
     if not allowed.any(axis=1).all() or overfull_devices(packing) is not None:
         return False
@@ -81,11 +82,11 @@ def fits(packing: Packing) -> bool | None:
     np.subtract.at(room, allowed[forced].argmax(axis=1), weights[:, forced].T)
     largest = np.maximum(1, weights.max(axis=1, initial=0)).astype(float)
     shares = (weights[:, free].astype(float) / largest[:, None]).max(axis=0, initial=0)
-    order = free[np.lexsort((np.bincount(packing.unit_of)[free] == 1, -shares))]
-    return have_room(weights[:, order].T, allowed[order], room)
+    order = free[np.lexsort((np.bincount(packing.unit_of)[free] == 1, -shares))][:most]
+    return _have_room(weights[:, order].T, allowed[order], room)
 
 
-def have_room(weights: Any, allowed: Any, room: Any) -> bool | None:
+def _have_room(weights: Any, allowed: Any, room: Any) -> bool | None:
     """Whether there is a device for every unit, with ``weights[unit, row]`` and ``allowed[unit,
     device]``; ``room[device, row]`` is used up.  ``None`` if the search ends before it knows.
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from placer.graph.walks import grouped
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
-from placer.solving.conflicts.packing import have_room
+from placer.solving.conflicts.packing import Packing, fits
 from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child, start_searcher_ahead
 from placer.solving.process.compiling import TRANSFER, is_compiled
@@ -85,43 +85,21 @@ def _is_planned(problem: UnitProblem, parameters: SolverParameters) -> bool:
 def cannot_fit(problem: UnitProblem) -> bool:
     """Whether sums show that nothing fits (a unit, or all units of a set of devices), or a little
     search that the largest units alone do not."""
-    sets = {frozenset(devices) for devices in problem.allowed}
-    sets.add(frozenset().union(*sets))
-    if frozenset() in sets and problem.allowed:
-        return True
-    if any(cap < 0 for row in problem.rows for cap in row.capacity):
-        return True
-    return any(_overfull(problem, devices) for devices in sets) or _largest_do_not_fit(problem)
-
-
-def _largest_do_not_fit(problem: UnitProblem) -> bool:
-    """Whether it is certain that some of the largest units find no device."""
-    if not problem.rows or not problem.allowed:
-        return False
-    weights = np.array([row.weights for row in problem.rows], np.float64).T
-    room = np.array([row.capacity for row in problem.rows], np.float64).T
-    # sums of whole numbers up to here are exact
-    if max(room.max(), weights.sum(axis=0).max()) > 2.0**53:
-        return False
-    share = (weights / np.maximum(1.0, room.max(axis=0))).max(axis=1)
-    largest = np.argsort(-share, kind="stable")[:64]  # is there room for them at all?
-    allowed = np.zeros((len(largest), problem.device_count), np.bool_)
-    for place, unit in enumerate(largest):
-        allowed[place, list(problem.allowed[unit])] = True
-    return have_room(weights[largest], allowed, room) is False
-
-
-def _overfull(problem: UnitProblem, devices: frozenset[int]) -> bool:
-    """Whether the units that may use only ``devices`` weigh more than those can hold."""
-    for row in problem.rows:
-        needed = sum(
-            weight
-            for weight, allowed in zip(row.weights, problem.allowed, strict=True)
-            if devices.issuperset(allowed)
-        )
-        if needed > sum(row.capacity[device] for device in devices):
-            return True
-    return False
+    rows = [row.weights for row in problem.rows]
+    capacity = [max(caps) for caps in zip(*(row.capacity for row in problem.rows), strict=True)]
+    largest = max(*map(sum, rows), *capacity) * problem.device_count
+    dtype = np.int64 if largest < 2**62 else object  # sums of more are Python's integers
+    allowed = np.zeros((problem.unit_count, problem.device_count), np.bool_)
+    for unit, devices in enumerate(problem.allowed):
+        allowed[unit, list(devices)] = True
+    packing = Packing(
+        unit_of=np.arange(problem.unit_count),
+        allowed=allowed,
+        weights=np.array(rows, dtype),
+        capacity=np.array(capacity, dtype),
+        capped=np.ones(problem.device_count, np.bool_),
+    )
+    return fits(packing, most=64) is False
 
 
 def _search(
