@@ -24,6 +24,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +45,17 @@ _ROUNDING = 1e-12
 """Relative; more than what a few products of floating-point numbers lose."""
 
 
+class Prices(NamedTuple):
+    """``of_unit`` is what each unit costs on each device (device by unit), ``offset`` what every
+    placement costs besides."""
+
+    of_unit: Ints
+    offset: int = 0
+
+
 class CutNetwork:
-    """Placements on two devices as cuts: a placement is an array of 0 and 1 per unit, and ``price``
-    (device by unit, as all costs here in multiples of ``1 / scale`` bytes) what a unit costs there.
+    """Placements on two devices as cuts: a placement is an array of 0 and 1 per unit, which has its
+    ``prices`` in multiples of ``1 / scale`` bytes, as all costs here.
 
     Raises ``OverflowError`` if costs cannot be added up in 64 bits.
     """
@@ -69,13 +78,13 @@ class CutNetwork:
         self.scale = 1 << min(16, spare_bits)
         self.most_price = self.scale * (total + 1)
         costs = np.array(problem.cost, np.int64).reshape(count, 2)
-        self.price = self.scale * np.ascontiguousarray(costs.T)
+        self.prices = Prices(self.scale * np.ascontiguousarray(costs.T))
         sizes = (self.scale * self.bytes).tolist()
         self.cuts = HypergraphCuts(count, zip(pins, sizes, strict=True))
 
-    def cost(self, side: Sides, price: Ints) -> int:
+    def cost(self, side: Sides, prices: Prices) -> int:
         """Returns the cost of a placement, times ``scale``."""
-        total = int(price[0][side == 0].sum()) + int(price[1][side == 1].sum())
+        total = prices.offset + sum(int(prices.of_unit[d, side == d].sum()) for d in (0, 1))
         if not len(self.bytes):
             return total
         at = side[self.pins]
@@ -88,13 +97,22 @@ class CutNetwork:
         nowhere."""
         return np.stack([self.weights[:, side == device].sum(axis=1) for device in (0, 1)], axis=1)
 
-    def minimum(self, fixed: Sides, price: Ints) -> Sides:
+    def minimum(self, fixed: Sides, prices: Prices) -> Sides:
         """A placement of least cost with the units that are not ``FREE`` as they are."""
         is_free = fixed == FREE
-        dearer = np.where(is_free, price[0] - price[1], 0)  # on the first device
+        dearer = np.where(is_free, prices.of_unit[0] - prices.of_unit[1], 0)  # on the first device
         ends = (np.flatnonzero(fixed == device) for device in (0, 1))
         _, is_first = self.cuts.least(dearer, *ends)
         return np.where(is_free, (~is_first).astype(np.int8), fixed)
+
+    def dualised(self, given: Prices, limit: tuple[int, int], multiplier: float) -> Prices:
+        """The prices with the weight on a device at ``multiplier``, rounded down, and what the
+        capacity gives back, rounded up; ``limit`` is the row and the device."""
+        (row, device), price = limit, given.of_unit.copy()
+        added = multiplier * self.weights[row] * (1 - _ROUNDING)
+        price[device] += np.minimum(added, self.most_price).astype(np.int64)
+        given_back = multiplier * int(self.capacity[limit]) * (1 + _ROUNDING)
+        return Prices(price, given.offset - math.ceil(given_back))
 
     def propagate(self, fixed: Sides) -> Sides | None:
         """Units that fit on one device only, beside those that are there, are there; ``None`` if
@@ -200,94 +218,65 @@ class BranchAndBound:
         propagated = network.propagate(fixed)
         if propagated is None:
             return None
-        fixed, price, offset = propagated, network.price, 0
-        side = network.minimum(fixed, price)
+        fixed, prices = propagated, network.prices
+        side = network.minimum(fixed, prices)
         self.offer(side)
-        bound, branching = max(least, -(-network.cost(side, price) // network.scale)), None
+        bound, branching = max(least, -(-network.cost(side, prices) // network.scale)), None
         for _ in range(SCHEDULE.most_multipliers):
             over = network.loads(side) - network.capacity
             if (over <= 0).all() or bound >= self.best or time.time() > deadline:
                 break
             share = over / np.maximum(1, network.capacity)
             row, device = divmod(int(np.argmax(share)), 2)
-            ascent = _Ascent(self, fixed, price, offset, row, device)
-            heavy, light = ascent.run(side, deadline)
-            price, offset, side = ascent.price, ascent.offset, light.side
-            bound = max(bound, ascent.bound)
+            heavy, light, prices, proven = self._ascend(
+                fixed, prices, side, (row, device), deadline
+            )
+            side, bound = light.side, max(bound, proven)
             if branching is None:
                 weak = (heavy.side != light.side) & (fixed == FREE)
                 branching = int(np.argmax(np.where(weak, network.weights[row], -1)))
         return _Case(fixed, bound, branching)
 
+    def _ascend(
+        self, fixed: Sides, given: Prices, side: Sides, limit: tuple[int, int], deadline: float
+    ) -> tuple[_Line, _Line, Prices, int]:
+        """Looks for the multiplier of one capacity (``limit``: its row and device) that raises the
+        bound most, from the cheapest placement, ``side``.
+
+        Returns the last placement that is too heavy and the last that is not, the prices of the
+        best multiplier found, and the bytes that they prove.
+        """
+        network, (row, device) = self.network, limit
+
+        def line(side: Sides) -> _Line:
+            excess = network.weights[row, side == device].sum() - network.capacity[limit]
+            return _Line(side, network.cost(side, given), int(excess))
+
+        best, bound, heavy = given, 0, line(side)
+        light = line(np.where(fixed == FREE, np.int8(1 - device), fixed))
+        for _ in range(SCHEDULE.most_flows):
+            multiplier = (light.cost - heavy.cost) / (heavy.excess - light.excess)
+            if multiplier <= 0 or bound >= self.best or time.time() > deadline:
+                break
+            prices = network.dualised(given, limit, multiplier)
+            found = network.minimum(fixed, prices)
+            value = network.cost(found, prices)
+            proven = -(-value // network.scale)
+            if proven > bound:
+                bound, best = proven, prices
+            self.offer(found)
+            meeting = heavy.cost + multiplier * heavy.excess
+            if value >= meeting - _CLOSE * abs(meeting):
+                break
+            last = line(found)
+            heavy, light = (last, light) if last.excess > 0 else (heavy, last)
+        return heavy, light, best, bound
+
     def offer(self, side: Sides) -> None:
         """A placement that may be better than the best, and need not keep all rows."""
         if (self.network.loads(side) > self.network.capacity).any():
             return
-        value = self.network.cost(side, self.network.price) // self.network.scale
+        value = self.network.cost(side, self.network.prices) // self.network.scale
         if value < self.best:
             self.best = value
             self.keep(side.tolist())
-
-
-class _Ascent:
-    """The multiplier of one capacity that raises the bound most, the others as they are.
-
-    ``price`` and ``offset`` (in multiples of ``1 / scale`` bytes) are those of the best multiplier
-    found, ``bound`` in bytes what they prove.
-    """
-
-    def __init__(
-        self,
-        search: BranchAndBound,
-        fixed: Sides,
-        price: Ints,
-        offset: int,
-        row: int,
-        device: int,
-    ) -> None:
-        self.search = search
-        self.network = search.network
-        self.fixed = fixed
-        self.given = price, offset
-        self.price, self.offset = price, offset
-        self.bound = 0
-        self.weights = self.network.weights[row]
-        self.capacity = int(self.network.capacity[row, device])
-        self.device = device
-
-    def run(self, side: Sides, deadline: float) -> tuple[_Line, _Line]:
-        """The last placement that is too heavy and the last that is not, from the cheapest one."""
-        heavy = self._line(side)
-        other = np.int8(1 - self.device)
-        light = self._line(np.where(self.fixed == FREE, other, self.fixed))
-        for _ in range(SCHEDULE.most_flows):
-            multiplier = (light.cost - heavy.cost) / (heavy.excess - light.excess)
-            if multiplier <= 0 or self.bound >= self.search.best or time.time() > deadline:
-                break
-            price, offset = self._dualised(multiplier)
-            found = self.network.minimum(self.fixed, price)
-            value = self.network.cost(found, price) + offset
-            proven = -(-value // self.network.scale)
-            if proven > self.bound:
-                self.bound, self.price, self.offset = proven, price, offset
-            self.search.offer(found)
-            line = self._line(found)
-            meeting = heavy.cost + multiplier * heavy.excess
-            if value >= meeting - _CLOSE * abs(meeting):
-                break
-            heavy, light = (line, light) if line.excess > 0 else (heavy, line)
-        return heavy, light
-
-    def _line(self, side: Sides) -> _Line:
-        price, offset = self.given
-        excess = int(self.weights[side == self.device].sum()) - self.capacity
-        return _Line(side, self.network.cost(side, price) + offset, excess)
-
-    def _dualised(self, multiplier: float) -> tuple[Ints, int]:
-        """Prices with the weight on the device at ``multiplier``, rounded down, and what the
-        capacity gives back, rounded up."""
-        price, offset = self.given
-        added = multiplier * self.weights * (1 - _ROUNDING)
-        price = price.copy()
-        price[self.device] += np.minimum(added, self.network.most_price).astype(np.int64)
-        return price, offset - math.ceil(multiplier * self.capacity * (1 + _ROUNDING))
