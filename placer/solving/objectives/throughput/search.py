@@ -108,31 +108,15 @@ class LoadSearch(MultilevelSearch[None]):
 
 def _depth_first(arrays: Arrays, roots: Ints, priority: Floats) -> Ints:
     """Reverse postorder: topological where the units have no cycle."""
-    nets = arrays.nets
-    outs, start = arrays.units.outs, arrays.units.out_start
-    seen = np.zeros(len(roots), np.bool_)
-    order: list[int] = []
-
-    def successors(unit: int) -> list[int]:
-        pins = {
-            int(pin)
-            for net in outs[start[unit] : start[unit + 1]]
-            for pin in nets.pins[nets.pin_start[net] : nets.pin_start[net + 1]]
-        }
-        return sorted(pins, key=lambda pin: float(priority[pin]))
-
-    for root in roots.tolist():
-        if seen[root]:
-            continue
-        seen[root] = True
-        stack = [(root, iter(successors(root)))]
-        while stack:
-            unit, waiting = stack[-1]
-            following = next((pin for pin in waiting if not seen[pin]), None)
-            if following is None:
-                order.append(unit)
-                stack.pop()
-            else:
-                seen[following] = True
-                stack.append((following, iter(successors(following))))
+    nets, units = arrays.nets, arrays.units
+    order, seen, stack = list[int](), set[int](), roots[::-1].tolist()
+    while stack:
+        unit = stack.pop()
+        if unit < 0:  # everything behind it is in the order
+            order.append(~unit)
+        elif unit not in seen:
+            seen.add(unit)
+            sent = units.outs[units.out_start[unit] : units.out_start[unit + 1]]
+            pins = {p for n in sent for p in nets.pins[nets.pin_start[n] : nets.pin_start[n + 1]]}
+            stack += [~unit, *sorted(pins, key=priority.__getitem__, reverse=True)]
     return np.array(order[::-1], np.int64)
