@@ -54,7 +54,7 @@ def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[Colocatio
     joins = list(_joins(nodes, types))
     if not joins:
         return ()
-    sets = UnionFind()
+    sets = UnionFind[str]()
     for first, second, _ in joins:
         sets.union(first, second)
     reasons: dict[str, set[str]] = {}

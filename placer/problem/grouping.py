@@ -47,7 +47,7 @@ def merged_groups(
     asked: Iterable[ColocationGroup] = (),
 ) -> tuple[ColocationGroup, ...]:
     """Every op in exactly one group, in graph order of the first members."""
-    union = UnionFind()
+    union = UnionFind[str]()
     reasons: dict[str, tuple[str, ...]] = {}
     own = (*_small_constants(graph, restrictions), *_returned(graph, restrictions))
     for group in (*graph.colocation_groups, *own, *asked):

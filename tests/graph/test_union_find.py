@@ -11,7 +11,7 @@ NAMES = st.sampled_from("abcdefgh")
 @given(st.lists(st.lists(NAMES, min_size=1, max_size=3), max_size=8))
 def test_names_are_together_if_a_chain_of_unions_joins_them(unions):
     """Against the partition that is merged set by set."""
-    found, sets = UnionFind(), {name: {name} for name in "abcdefgh"}
+    found, sets = UnionFind[str](), {name: {name} for name in "abcdefgh"}
     for names in unions:
         found.union(*names)
         merged = set().union(*(sets[name] for name in names))
@@ -23,7 +23,7 @@ def test_names_are_together_if_a_chain_of_unions_joins_them(unions):
 
 def test_the_first_set_gives_the_root():
     """b joins the set of a, and c does: all three are called a."""
-    found = UnionFind()
+    found = UnionFind[str]()
     assert found.union("a", "b") == "a"
     assert found.union("b", "c") == "a"
     assert [name in found for name in "abcd"] == [True, True, True, False]

@@ -39,7 +39,7 @@ def _release(nodes: Iterable[Any], placed: Container[str] | None) -> None:
         and (placed is None or node.name in placed or node.op in VARIABLES or node.op in TABLES)
     }
     handles = {node.name for node in nodes if node.op in VARIABLES or node.op in TABLES}
-    sets, devices = UnionFind(), dict(fixed)
+    sets, devices = UnionFind[str](), dict(fixed)
     for node in classed:
         touched = [op for op in map(op_of, node.input) if op in handles and op in fixed]
         if touched and node.name not in fixed:  # a fresh variable's Assign may name another one
@@ -53,7 +53,7 @@ def _release(nodes: Iterable[Any], placed: Container[str] | None) -> None:
 
 
 def _is_kept(
-    entry: bytes, name: str, fixed: Mapping[str, str], sets: UnionFind, devices: dict[str, str]
+    entry: bytes, name: str, fixed: Mapping[str, str], sets: UnionFind[str], devices: dict[str, str]
 ) -> bool:
     """Whether an entry of the op ``name`` ties nothing on different devices; then its ends are one
     set, and ``devices`` has the device of that by its root.

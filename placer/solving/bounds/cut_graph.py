@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from placer.graph.union_find import UnionFind
 from placer.solving.bounds.hypergraph_cuts import HypergraphCuts
 from placer.solving.compiled.arrays import Ints
 from placer.solving.reduction.unit_problem import UnitProblem, numbered
@@ -96,30 +97,22 @@ def _merged(
             # too few nets were touched for another round to be worth it
             if join(_joined(nets, ceiling)) <= len(nets) // 200:
                 break
-    return [merging.find(unit) for unit in range(len(kinds))], merging.between(nets)
+    return [merging.sets.root(unit) for unit in range(len(kinds))], merging.between(nets)
 
 
 class _Merging:
-    """Which units are one so far: ``root`` leads every unit to the one that stands for it."""
+    """Which units are one so far: ``sets`` has the one that stands for each."""
 
     def __init__(self, kinds: Sequence[int], asked: list[bool]) -> None:
         self.kinds = kinds
         self.asked = list(asked)
-        self.root = list(range(len(kinds)))
-
-    def find(self, unit: int) -> int:
-        """The unit that stands for ``unit``."""
-        root = self.root
-        while root[unit] != unit:
-            root[unit] = root[root[unit]]
-            unit = root[unit]
-        return unit
+        self.sets = UnionFind[int]()
 
     def between(self, nets: Mapping[Pins, int]) -> dict[Pins, int]:
         """The nets between what is not one."""
         found: dict[Pins, int] = defaultdict(int)
         for pins, size in nets.items():
-            ends = tuple(sorted({self.find(pin) for pin in pins}))
+            ends = tuple(sorted({self.sets.root(pin) for pin in pins}))
             if len(ends) > 1:
                 found[ends] += size
         return found
@@ -131,7 +124,7 @@ class _Merging:
             size = joined.shared[pair] + joined.alone[pair]
             follower = next((u for u in pair if self.may_follow(u, size, joined)), None)
             if follower is not None and moved.isdisjoint(pair):
-                self.root[follower] = sum(pair) - follower
+                self.sets.union(sum(pair) - follower, follower)
                 moved |= {*pair}
         return len(moved)
 
@@ -144,8 +137,7 @@ class _Merging:
         """Units that are never parted join; how many pairs do."""
         held = [pair for pair in self._of_one_kind(joined) if joined.shared[pair] >= ceiling]
         for pair in held:
-            one, other = map(self.find, pair)
-            self.root[other] = one
+            self.sets.union(*pair)
         return len(held)
 
     def _of_one_kind(self, joined: _Joined) -> list[Pins]:

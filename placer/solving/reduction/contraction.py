@@ -25,8 +25,9 @@ conditions true.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from placer.problem.placement_problem import ProblemTensor
+from placer.graph.union_find import UnionFind
 from placer.solving.reduction.unit_problem import UnitProblem, merge_units
 
 
@@ -44,37 +45,34 @@ def contract(problem: UnitProblem, incumbent_value: int | None = None) -> UnitPr
         sweep.join_weightless()
         if not sweep.joined:
             return problem
-        roots = [sweep.root(unit) for unit in range(problem.unit_count)]
+        roots = [sweep.sets.root(unit) for unit in range(problem.unit_count)]
         problem = merge_units(problem, roots)
 
 
+@dataclass(frozen=True, slots=True)
+class _Nets:
+    """The nets of each unit, by number."""
+
+    out_of: list[list[int]]
+    into: list[list[int]]
+
+
 class _Sweep:
-    """One pass of the rules over an unchanged problem; ``root`` collects who joins whom."""
+    """One pass of the rules over an unchanged problem; ``sets`` collects who joins whom."""
 
     def __init__(self, problem: UnitProblem) -> None:
         self.problem = problem
         self.allowed = [frozenset(devices) for devices in problem.allowed]
-        self.parent = list(range(problem.unit_count))
+        self.sets = UnionFind[int]()
         self.received = [False] * problem.unit_count
         self.joined = False
-        self.out_of: list[list[ProblemTensor]] = [[] for _ in self.parent]
-        self.into: list[list[ProblemTensor]] = [[] for _ in self.parent]
-        for net in problem.nets:
-            self.out_of[net.producer].append(net)
-            for unit in net.consumers:
-                self.into[unit].append(net)
-
-    def root(self, unit: int) -> int:
-        while self.parent[unit] != unit:
-            self.parent[unit] = self.parent[self.parent[unit]]
-            unit = self.parent[unit]
-        return unit
+        self.nets = _incident_nets(problem)
 
     def join(self, unit: int, target: int) -> None:
-        unit, target = self.root(unit), self.root(target)
+        unit, target = self.sets.root(unit), self.sets.root(target)
         if unit == target:
             return
-        self.parent[unit] = target
+        self.sets.union(target, unit)
         self.received[target] = True
         self.allowed[target] &= self.allowed[unit]
         self.joined = True
@@ -96,17 +94,15 @@ class _Sweep:
         for (unit, other), size in between.items():
             if (
                 size > incumbent_value
-                and self.allowed[self.root(unit)] & self.allowed[self.root(other)]
+                and self.allowed[self.sets.root(unit)] & self.allowed[self.sets.root(other)]
             ):
                 self.join(unit, other)
 
     def join_weightless(self) -> None:
         """Rules 2 and 3."""
-        weighed = {
-            unit for row in self.problem.rows for unit, weight in enumerate(row.weights) if weight
-        }
-        for unit in range(self.problem.unit_count):
-            if unit in weighed or self.received[unit] or self.parent[unit] != unit:
+        weightless = _weightless(self.problem)
+        for unit, is_weightless in enumerate(weightless):
+            if not is_weightless or self.received[unit] or self.sets.root(unit) != unit:
                 continue
             target = next(self._targets(unit), None)
             if target is not None:
@@ -114,7 +110,9 @@ class _Sweep:
 
     def _targets(self, unit: int) -> Iterator[int]:
         """Units that ``unit`` may join."""
-        into, out_of = self.into[unit], self.out_of[unit]
+        nets = self.problem.nets
+        into = [nets[i] for i in self.nets.into[unit]]
+        out_of = [nets[i] for i in self.nets.out_of[unit]]
         bytes_in = sum(net.bytes for net in into)
         bytes_out = sum(net.bytes for net in out_of)
         for net in into:
@@ -131,7 +129,7 @@ class _Sweep:
     def _may(self, unit: int, target: int, spare: int) -> bool:
         """Whether ``unit`` is allowed wherever ``target`` is, costs at most ``spare`` more there
         than at its cheapest, and has not become part of it."""
-        root = self.root(target)
+        root = self.sets.root(target)
         if root == unit or not self.allowed[root] <= self.allowed[unit]:
             return False
         costs = self.problem.cost[unit]
@@ -139,3 +137,20 @@ class _Sweep:
             return True
         dearest = max((costs[device] for device in self.allowed[root]), default=0)
         return dearest - min(costs[device] for device in self.allowed[unit]) <= spare
+
+
+def _incident_nets(problem: UnitProblem) -> _Nets:
+    out_of: list[list[int]] = [[] for _ in range(problem.unit_count)]
+    into: list[list[int]] = [[] for _ in range(problem.unit_count)]
+    for number, net in enumerate(problem.nets):
+        out_of[net.producer].append(number)
+        for unit in net.consumers:
+            into[unit].append(number)
+    return _Nets(out_of, into)
+
+
+def _weightless(problem: UnitProblem) -> list[bool]:
+    weighed = [0] * problem.unit_count
+    for row in problem.rows:
+        weighed = [a | b for a, b in zip(weighed, row.weights, strict=True)]
+    return [not weight for weight in weighed]
