@@ -20,19 +20,16 @@ class _Clock:
         parallel = self.problem.parallel_ops or (1,) * count
         self.free = [[0.0] * slots for slots in parallel]
         self.finish = [0.0] * len(tasks.order)
-        self.arrived: dict[tuple[int, int], float] = {}
 
     def ready(self, op: int, device: int, room: Room) -> float:
         """When everything that ``op`` waits for can be on ``device``."""
         latest = 0.0
         for number in self.tasks.inputs[op]:
-            known = self.arrived.get((number, device))
-            if known is None:
-                producer = self.tasks.messages[number].producer
-                source = room.of(producer)
-                assert source is not None
-                known = self.finish[producer] + self.tasks.send_seconds(number, source, device)
-            latest = max(latest, known)
+            producer = self.tasks.messages[number].producer
+            source = room.of(producer)
+            assert source is not None
+            sending = self.tasks.send_seconds(number, source, device)
+            latest = max(latest, self.finish[producer] + sending)
         return latest
 
     def start(self, op: int, device: int, room: Room) -> float:
@@ -40,17 +37,8 @@ class _Clock:
         return max(self.free[device][0], self.ready(op, device, room))
 
     def run(self, op: int, device: int, room: Room) -> None:
-        """Schedule ``op`` now; its inputs stay on the device for later readers."""
-        begin = self.start(op, device, room)
-        for number in self.tasks.inputs[op]:
-            producer = self.tasks.messages[number].producer
-            source = room.of(producer)
-            assert source is not None
-            self.arrived.setdefault(
-                (number, device),
-                self.finish[producer] + self.tasks.send_seconds(number, source, device),
-            )
-        self.finish[op] = begin + self.problem.seconds[op][device]
+        """Schedule ``op`` now."""
+        self.finish[op] = self.start(op, device, room) + self.problem.seconds[op][device]
         heapq.heapreplace(self.free[device], self.finish[op])
 
 
@@ -137,13 +125,7 @@ class EarliestFirst:
 
 
 def heft(problem: PlacementProblem) -> Placement:
-    """The placement of :func:`heft_schedule`."""
-    return heft_schedule(problem)[0]
-
-
-def heft_schedule(problem: PlacementProblem) -> tuple[Placement, float]:
-    """By falling upward rank, each op where it ends earliest, in the first gap that it fits into;
-    and the length of that schedule in seconds.
+    """By falling upward rank, each op where it ends earliest, in the first gap that it fits into.
 
     H. Topcuoglu, S. Hariri, M. Wu, Performance-Effective and Low-Complexity Task Scheduling for
     Heterogeneous Computing, IEEE TPDS 13, 2002, doi:10.1109/71.993206.
@@ -162,7 +144,7 @@ def heft_schedule(problem: PlacementProblem) -> tuple[Placement, float]:
         gaps[device].fill(clock.ready(op, device, room), problem.seconds[op][device])
         clock.finish[op] = ends[device]
         room.put(op, device)
-    return room.placement(), max(clock.finish, default=0.0)
+    return room.placement()
 
 
 class _Gaps:
