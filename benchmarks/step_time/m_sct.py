@@ -133,7 +133,7 @@ def _precedence(tasks: Tasks, place: Mapping[int, int]) -> Precedence:
     sending: dict[tuple[int, int], float] = {}
     for number, message in enumerate(tasks.messages):
         seconds = sum(tasks.send_seconds(number, a, b) for a, b in links) / len(links)
-        for child in tasks.consumers(number):
+        for child in message.consumers:
             pair = place[message.producer], place[child]
             sending[pair] = max(seconds, sending.get(pair, 0.0))
     return Precedence(

@@ -35,7 +35,7 @@ def step_seconds(
     left out.  Of what is ready at the same time the op comes first that does in ``order`` (all op
     numbers; by default as they are numbered).
     """
-    return _run(problem, _forward_messages(problem), device_of, order)
+    return _run(problem, forward_messages(problem)[0], device_of, order)
 
 
 def longest_step_seconds(problem: PlacementProblem, device_of: Sequence[int]) -> float:
@@ -44,21 +44,24 @@ def longest_step_seconds(problem: PlacementProblem, device_of: Sequence[int]) ->
     TensorFlow leaves open what runs first of what is ready at the same time: a placement that is
     fast in one order is not fast.
     """
-    messages = _forward_messages(problem)
+    messages, _ = forward_messages(problem)
     orders = step_orders(len(device_of))
     return max(_run(problem, messages, device_of, order) for order in orders)
 
 
-def _forward_messages(problem: PlacementProblem) -> list[Message]:
-    """The messages without the consumers that come before the producer."""
+def forward_messages(problem: PlacementProblem) -> tuple[list[Message], list[int]]:
+    """The messages without the consumers that do not come after the producer (in the next round of
+    a loop), and the order of the ops, which is topological then."""
     messages = list_messages(problem)
-    place = {op: i for i, op in enumerate(forward_order(len(problem.op_names), messages))}
-    return [
+    order = forward_order(len(problem.op_names), messages)
+    place = {op: i for i, op in enumerate(order)}
+    forward = [
         Message(
-            m.producer, tuple([c for c in m.consumers if place[c] >= place[m.producer]]), m.bytes
+            m.producer, tuple([c for c in m.consumers if place[c] > place[m.producer]]), m.bytes
         )
         for m in messages
     ]
+    return forward, order
 
 
 def _run(

@@ -118,7 +118,7 @@ class EarliestFirst:
         self.room.put(op, device)
         self.clock.run(op, device, self.room)
         for number in self.tasks.outputs[op]:
-            for consumer in self.tasks.consumers(number):
+            for consumer in self.tasks.messages[number].consumers:
                 self.waiting[consumer] -= 1
                 if not self.waiting[consumer]:
                     self.push(consumer)
@@ -189,7 +189,7 @@ def upward_ranks(tasks: Tasks) -> list[float]:
         after = 0.0
         for number in tasks.outputs[op]:
             sending = latency + tasks.messages[number].bytes * per_byte
-            for consumer in tasks.consumers(number):
+            for consumer in tasks.messages[number].consumers:
                 after = max(after, sending + rank[consumer])
         rank[op] = mean_seconds(problem, op) + after
     return rank

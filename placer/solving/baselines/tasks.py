@@ -1,14 +1,13 @@
 """A placement problem as the baselines see it: ops in an order, what they wait for, what fits."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 
 from cost_models.byte_sizes import format_bytes
-from placer.graph.passes.levels import forward_order
-from placer.prediction.times.step_time import list_messages
+from placer.prediction.times.step_time import forward_messages
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
@@ -44,26 +43,19 @@ class DoesNotFitError(Exception):
 class Tasks:
     """The ops of a problem with what they send and wait for.
 
-    ``order`` is topological; where the graph has cycles (loops), messages that go backwards in it
-    are left out of ``inputs`` and ``outputs`` (message numbers per op).
+    ``order`` is topological; where the graph has cycles (loops), consumers that come before the
+    producer are left out of its ``messages``.  ``inputs`` and ``outputs`` are their numbers per op.
     """
 
     def __init__(self, problem: PlacementProblem) -> None:
         self.problem = problem
-        self.messages = list_messages(problem)
-        self.order = forward_order(len(problem.op_names), self.messages)
-        place = {op: position for position, op in enumerate(self.order)}
+        self.messages, self.order = forward_messages(problem)
         self.inputs: list[list[int]] = [[] for _ in self.order]
         self.outputs: list[list[int]] = [[] for _ in self.order]
         for number, message in enumerate(self.messages):
             self.outputs[message.producer].append(number)
             for op in message.consumers:
-                if place[op] > place[message.producer]:
-                    self.inputs[op].append(number)
-
-    def consumers(self, number: int) -> Iterable[int]:
-        """The ops that wait for message ``number``."""
-        return (c for c in self.messages[number].consumers if number in self.inputs[c])
+                self.inputs[op].append(number)
 
     def send_seconds(self, number: int, source: int, target: int) -> float:
         """Returns what it takes to bring a message from one device to another."""

@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placer.graph.passes.levels import Message
-from placer.prediction.times.step_time import in_order, step_orders
+from placer.prediction.times.step_time import forward_messages, in_order, step_orders
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.baselines.list_scheduling import heft
-from placer.solving.baselines.tasks import Tasks
 from placer.solving.compiled.arrays import Floats, Ints, ragged
 from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.compiled.step_simulation import Program, Timing, step_seconds
@@ -51,13 +49,9 @@ def to_program(
 ) -> Program:
     """The ops and messages of a problem for compiled code, numbered as they come in ``order``: of
     what is ready at the same time, the first goes first."""
-    tasks = Tasks(problem)
     numbers = range(len(unit_of)) if order is None else order
     place = {op: i for i, op in enumerate(numbers)}
-    forward = [
-        Message(m.producer, tuple(op for op in m.consumers if number in tasks.inputs[op]), m.bytes)
-        for number, m in enumerate(tasks.messages)
-    ]
+    forward, _ = forward_messages(problem)
     messages = forward if order is None else in_order(forward, order)
     outputs: list[list[int]] = [[] for _ in numbers]
     for number, message in enumerate(messages):
@@ -75,7 +69,7 @@ def to_program(
         np.array([m.bytes for m in messages], np.float64),
         out_start,
         outs,
-        np.array([len(tasks.inputs[op]) for op in numbers], np.int64),
+        np.bincount(pins, minlength=len(numbers)),
         np.array(problem.latency, np.float64),
         1.0 / bandwidth,
         np.array(problem.parallel_ops or (1,) * count, np.int64),
