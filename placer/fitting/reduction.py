@@ -18,14 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 
-from placer.fitting.held_bytes import HeldBytes
 from placer.fitting.recompute_problem import RematerialisationProblem
 from placer.fitting.working_sets import find_roots
 from placer.graph.op_graph import OpGraph
 from placer.graph.passes.differentiation import is_update_type
 from placer.graph.passes.roles import find_roles
 from placer.graph.rewriting import recomputable_ops
+from placer.prediction.memory.lifetimes import Simulation
+from placer.prediction.memory.run import Wanted
 from placer.prediction.step.step_layout import Effect, StepLayout
 
 _SHARE = 0.99
@@ -139,8 +141,8 @@ class StepReduction:
         """
         if not any(self.is_repeatable[op] for op in self.chosen.nodes):
             return None
-        held = HeldBytes(self)
-        stages = self._stages(held, budget_bytes)
+        beside, between = self._held_bytes()
+        stages = self._stages(beside, budget_bytes)
         number = {stage.owner: index for index, stage in enumerate(stages) if stage.owner >= 0}
         first = tuple(stage.beside for stage in stages)
         names = self.layout.names
@@ -164,7 +166,7 @@ class StepReduction:
             ),
             first_bytes=first,
             between_bytes=tuple(
-                min(held.between[stage.start], first[index - 1]) if index else 0
+                min(between[stage.start], first[index - 1]) if index else 0
                 for index, stage in enumerate(stages)
             ),
             again_bytes=tuple(self._chain_bytes(stage) for stage in stages),
@@ -173,7 +175,30 @@ class StepReduction:
             problem=problem, stages=tuple(stages), order=self.order, roots=self.roots
         )
 
-    def _stages(self, held: HeldBytes, budget: int) -> list[Stage]:
+    def _held_bytes(self) -> tuple[list[int], list[int]]:
+        """The bytes in the memory of the device beside the outputs of nodes: at every place of the
+        order, and before it, when the last op is done."""
+        simulation = Simulation(self.layout, self.order, wanted=Wanted(records=True))
+        spans = [
+            (size, first, last, goes_on)  # that go on are there between the last op and the next
+            for _, device, size, _, first, last, _, _, goes_on in simulation.records().tolist()
+            if simulation.device_names[device] == self.device
+        ]
+        for root in self.chosen.roots():
+            first = self.place[self.layout.producer[root]]
+            last = max((self.place[reader] for reader in self.readers[root]), default=first)
+            spans.append((-self.layout.bytes[root], first, last, 0))
+        count = len(self.order)
+        at, before = [0] * (count + 2), [0] * (count + 2)
+        for size, first, last, goes_on in spans:
+            at[first] += size
+            at[last + 1] -= size
+            before[first + 1] += size
+            before[last + 1 + goes_on] -= size
+        beside, between = ([max(n, 0) for n in accumulate(each[:count])] for each in (at, before))
+        return beside, between
+
+    def _stages(self, held: Sequence[int], budget: int) -> list[Stage]:
         """The order in stages."""
         chosen, reads_of = self.chosen, dict[int, set[int]]()
         for owner in chosen.nodes:
@@ -183,7 +208,7 @@ class StepReduction:
         last_node = max(self.place[op] for op in chosen.nodes)
         stages = [Stage(owner=-1, start=0)]
         for place, op in enumerate(self.order):
-            now, reads, beside = stages[-1], reads_of.get(op, set()), held.beside[place]
+            now, reads, beside = stages[-1], reads_of.get(op, set()), held[place]
             if op in chosen.nodes:
                 chain, sources = chosen.chain_of(op) if self.is_repeatable[op] else ((), set())
                 stages.append(Stage(owner=op, start=place, chain=chain, reads=reads | sources))
