@@ -129,7 +129,9 @@ class PlacementModel(UnitModel):
 
     def __init__(self, problem: UnitProblem, hint: Sequence[int] | None = None) -> None:
         classes = interchangeable_devices(problem)
-        super().__init__(problem, classes, leading_units(problem, classes, hint))
+        size = _weight(problem) if hint is None else _incident_bytes(problem)
+        leaders = [leading_units(problem, devices, size, hint) for devices in classes]
+        super().__init__(problem, classes, leaders)
         self.problem = problem
         self.cost_divisor = divisor_for(
             sum(net.bytes for net in problem.nets) * problem.device_count
@@ -201,22 +203,24 @@ def divisor_for(total: int) -> int:
 
 
 def leading_units(
-    problem: UnitProblem, classes: Sequence[Sequence[int]], known: Sequence[int] | None = None
-) -> list[list[int]]:
-    """For each class of devices, units that may use it, one fewer than devices: those with the most
-    bytes on each device of the placement ``known``, or the heaviest."""
-    size = [sum(row.weights[u] for row in problem.rows) for u in range(problem.unit_count)]
+    problem: UnitProblem,
+    devices: Sequence[int],
+    size: Sequence[float],
+    known: Sequence[int] | None = None,
+) -> list[int]:
+    """The units of largest ``size`` that may use a class of devices, one fewer than devices: first
+    those on each device of the placement ``known``."""
+    units = [u for u, allowed in enumerate(problem.allowed) if devices[0] in allowed]
+    units.sort(key=lambda unit: -size[unit])
     if known is not None:
-        size = _incident_bytes(problem)
-    leaders = []
-    for devices in classes:
-        units = [u for u, allowed in enumerate(problem.allowed) if devices[0] in allowed]
-        units.sort(key=lambda unit: -size[unit])
-        if known is not None:
-            first = {known[unit]: unit for unit in reversed(units) if known[unit] in devices}
-            units = [*sorted(first.values(), key=lambda unit: -size[unit]), *units]
-        leaders.append(list(dict.fromkeys(units))[: len(devices) - 1])
-    return leaders
+        first = {known[unit]: unit for unit in reversed(units) if known[unit] in devices}
+        units = [*sorted(first.values(), key=lambda unit: -size[unit]), *units]
+    return list(dict.fromkeys(units))[: len(devices) - 1]
+
+
+def _weight(problem: UnitProblem) -> list[int]:
+    """Per unit, its bytes in all rows."""
+    return [sum(row.weights[u] for row in problem.rows) for u in range(problem.unit_count)]
 
 
 def _incident_bytes(problem: UnitProblem) -> list[int]:

@@ -33,7 +33,7 @@ from ortools.sat.python import cp_model
 
 from placer.solving.objectives.throughput.problem import LoadProblem, Stream
 from placer.solving.reduction.equal_devices import interchangeable_devices
-from placer.solving.transfer.cp_sat import Literal, UnitModel
+from placer.solving.transfer.cp_sat import Literal, UnitModel, leading_units
 
 _RESOLUTION = 10_000_000
 """The bottleneck of the known placement in integer units of time."""
@@ -44,7 +44,9 @@ class LoadModel(UnitModel):
 
     def __init__(self, problem: LoadProblem, hint: Sequence[int]) -> None:
         classes = _interchangeable(problem)
-        super().__init__(problem.units, classes, _leaders(problem, classes))
+        seconds = [[times[devices[0]] for times in problem.seconds] for devices in classes]
+        pairs = zip(classes, seconds, strict=True)
+        super().__init__(problem.units, classes, [leading_units(problem.units, *p) for p in pairs])
         self.problem = problem
         self.seconds = max(problem.value(hint), 1e-300) / _RESOLUTION
         self.terms: list[list[Any]] = [[] for _ in range(problem.units.device_count)]
@@ -168,17 +170,3 @@ def _interchangeable(problem: LoadProblem) -> list[list[int]]:
             problem.occupied[device],
         ),
     )
-
-
-def _leaders(problem: LoadProblem, classes: Sequence[Sequence[int]]) -> list[list[int]]:
-    """For each class of devices, the dearest units that may use it, one fewer than devices."""
-    leaders = []
-    for devices in classes:
-        units = [
-            u
-            for u, allowed in enumerate(problem.units.allowed)
-            if devices[0] in allowed and len(allowed) > 1
-        ]
-        units.sort(key=lambda unit: -problem.seconds[unit][devices[0]])
-        leaders.append(units[: len(devices) - 1])
-    return leaders
