@@ -25,9 +25,9 @@ conditions true.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from placer.graph.union_find import UnionFind
+from placer.problem.placement_problem import ProblemTensor
 from placer.solving.reduction.unit_problem import UnitProblem, merge_units
 
 
@@ -49,14 +49,6 @@ def contract(problem: UnitProblem, incumbent_value: int | None = None) -> UnitPr
         problem = merge_units(problem, roots)
 
 
-@dataclass(frozen=True, slots=True)
-class _Nets:
-    """The nets of each unit, by number."""
-
-    out_of: list[list[int]]
-    into: list[list[int]]
-
-
 class _Sweep:
     """One pass of the rules over an unchanged problem; ``sets`` collects who joins whom."""
 
@@ -66,7 +58,12 @@ class _Sweep:
         self.sets = UnionFind[int]()
         self.received = [False] * problem.unit_count
         self.joined = False
-        self.nets = _incident_nets(problem)
+        self.out_of: list[list[ProblemTensor]] = [[] for _ in problem.allowed]
+        self.into: list[list[ProblemTensor]] = [[] for _ in problem.allowed]
+        for net in problem.nets:
+            self.out_of[net.producer].append(net)
+            for unit in net.consumers:
+                self.into[unit].append(net)
 
     def join(self, unit: int, target: int) -> None:
         unit, target = self.sets.root(unit), self.sets.root(target)
@@ -100,9 +97,9 @@ class _Sweep:
 
     def join_weightless(self) -> None:
         """Rules 2 and 3."""
-        weightless = _weightless(self.problem)
-        for unit, is_weightless in enumerate(weightless):
-            if not is_weightless or self.received[unit] or self.sets.root(unit) != unit:
+        weights = zip(*(row.weights for row in self.problem.rows), strict=True)
+        for unit, own in enumerate(weights):
+            if any(own) or self.received[unit] or self.sets.root(unit) != unit:
                 continue
             target = next(self._targets(unit), None)
             if target is not None:
@@ -110,9 +107,7 @@ class _Sweep:
 
     def _targets(self, unit: int) -> Iterator[int]:
         """Units that ``unit`` may join."""
-        nets = self.problem.nets
-        into = [nets[i] for i in self.nets.into[unit]]
-        out_of = [nets[i] for i in self.nets.out_of[unit]]
+        into, out_of = self.into[unit], self.out_of[unit]
         bytes_in = sum(net.bytes for net in into)
         bytes_out = sum(net.bytes for net in out_of)
         for net in into:
@@ -137,20 +132,3 @@ class _Sweep:
             return True
         dearest = max((costs[device] for device in self.allowed[root]), default=0)
         return dearest - min(costs[device] for device in self.allowed[unit]) <= spare
-
-
-def _incident_nets(problem: UnitProblem) -> _Nets:
-    out_of: list[list[int]] = [[] for _ in range(problem.unit_count)]
-    into: list[list[int]] = [[] for _ in range(problem.unit_count)]
-    for number, net in enumerate(problem.nets):
-        out_of[net.producer].append(number)
-        for unit in net.consumers:
-            into[unit].append(number)
-    return _Nets(out_of, into)
-
-
-def _weightless(problem: UnitProblem) -> list[bool]:
-    weighed = [0] * problem.unit_count
-    for row in problem.rows:
-        weighed = [a | b for a, b in zip(weighed, row.weights, strict=True)]
-    return [not weight for weight in weighed]
