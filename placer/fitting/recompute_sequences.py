@@ -36,14 +36,6 @@ _PATIENCE = 60
 """Such changes one after the other that bring nothing: the end."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Profile:
-    """The bytes ``held`` at every step of a sequence, and the ``readers`` of its copy."""
-
-    held: list[int]
-    readers: list[list[int]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rematerialisation:
     """``sequence`` has node numbers, ``None`` when none is known that keeps the budget.
@@ -108,7 +100,7 @@ def drop_greedily(problem: RematerialisationProblem, start: Sequence[int]) -> li
     while over and left > 0:
         best: tuple[float, list[int], int] | None = None
         seconds = problem.value(sequence)
-        for changed in _changes(problem, sequence, _profile(problem, sequence)):
+        for changed in _changes(problem, sequence):
             found = _over(problem, changed)
             left -= 1
             if found >= over:
@@ -129,7 +121,8 @@ def _over(problem: RematerialisationProblem, sequence: Sequence[int]) -> int:
     return sum(size - budget for size in problem.held_along(sequence) if size > budget)
 
 
-def _profile(problem: RematerialisationProblem, sequence: Sequence[int]) -> _Profile:
+def _readers(problem: RematerialisationProblem, sequence: Sequence[int]) -> list[list[int]]:
+    """The steps that read the copy of every step of ``sequence``."""
     latest: dict[int, int] = {}
     readers: list[list[int]] = []
     for step, node in enumerate(sequence):
@@ -137,14 +130,13 @@ def _profile(problem: RematerialisationProblem, sequence: Sequence[int]) -> _Pro
             readers[latest[source]].append(step)
         latest[node] = step
         readers.append([])
-    return _Profile(held=problem.held_along(sequence), readers=readers)
+    return readers
 
 
-def _changes(
-    problem: RematerialisationProblem, sequence: Sequence[int], now: _Profile
-) -> Iterator[list[int]]:
+def _changes(problem: RematerialisationProblem, sequence: Sequence[int]) -> Iterator[list[int]]:
     """Sequences in which one node less waits where most is held."""
-    fullest = max(range(len(sequence)), key=now.held.__getitem__)
+    held, readers = problem.held_along(sequence), _readers(problem, sequence)
+    fullest = max(range(len(sequence)), key=held.__getitem__)
     count = [0] * len(problem.bytes)
     for node in sequence:
         count[node] += 1
@@ -152,7 +144,7 @@ def _changes(
         count[node] = problem.most_computations
     waiting = []
     for step, node in enumerate(sequence[:fullest]):
-        reads = now.readers[step]
+        reads = readers[step]
         waits = reads and reads[-1] > fullest and fullest not in reads
         if waits and count[node] < problem.most_computations:
             reader = next(read for read in reads if read > fullest)
@@ -160,7 +152,7 @@ def _changes(
     waiting.sort(reverse=True)
     for _, node, reader in waiting[:MOST_CANDIDATES]:
         yield [*sequence[:reader], node, *sequence[reader:]]
-        chain = _missing(problem, sequence, now, node, reader, count)
+        chain = _missing(problem, sequence, readers, node, reader, count)
         if chain:
             yield [*sequence[:reader], *chain, node, *sequence[reader:]]
 
@@ -168,7 +160,7 @@ def _changes(
 def _missing(
     problem: RematerialisationProblem,
     sequence: Sequence[int],
-    now: _Profile,
+    readers: Sequence[Sequence[int]],
     node: int,
     reader: int,
     count: Sequence[int],
@@ -179,7 +171,7 @@ def _missing(
 
     def add(name: int, depth: int) -> None:
         for source in problem.inputs[name]:
-            reads = now.readers[latest[source]]
+            reads = readers[latest[source]]
             gone = not reads or reads[-1] < reader
             if gone and source not in chain and count[source] < problem.most_computations:
                 if depth < _DEEPEST:
@@ -254,17 +246,14 @@ class _Checkpoints:
             if missing.isdisjoint(inputs[node]):
                 sequence.append(node)
                 continue
-            stack = [(node, iter(inputs[node]))]  # thousands in a row may be missing
+            stack = [~node, *reversed(inputs[node])]  # thousands in a row may be missing
             while stack:
-                reader, sources = stack[-1]
-                for source in sources:
-                    if source in missing:
-                        missing.discard(source)
-                        stack.append((source, iter(inputs[source])))
-                        break
-                else:
-                    sequence.append(reader)
-                    stack.pop()
+                reader = stack.pop()
+                if reader < 0:  # what it reads is there
+                    sequence.append(~reader)
+                elif reader in missing:
+                    missing.discard(reader)
+                    stack += [~reader, *reversed(inputs[reader])]
         return sequence
 
     def worth(self, dropped: frozenset[int]) -> tuple[float, float]:
