@@ -37,8 +37,8 @@ from typing import cast
 
 from placer.problem.placement_problem import PlacementProblem
 from placer.processes import run_task
-from placer.solving.baselines.list_scheduling import EarliestFirst, Placement
-from placer.solving.baselines.tasks import Tasks, accelerators, mean_seconds
+from placer.solving.baselines.list_scheduling import EarliestFirst
+from placer.solving.baselines.tasks import Placement, Tasks, accelerators, mean_seconds
 from placer.solving.solver import register_solver, solver_of
 
 M_SCT = "m-sct"

@@ -5,9 +5,7 @@ import heapq
 from collections.abc import Sequence
 
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.baselines.tasks import Room, Tasks, accelerators, mean_seconds
-
-Placement = tuple[int, ...]
+from placer.solving.baselines.tasks import Placement, Room, Tasks, accelerators, mean_seconds
 
 
 class _Clock:

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.baselines.tasks import DoesNotFitError, Room, Tasks, accelerators
+from placer.solving.baselines.tasks import DoesNotFitError, Placement, Room, Tasks, accelerators
 from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.linear_split import split
-
-Placement = tuple[int, ...]
 
 
 def one_device(problem: PlacementProblem) -> Placement:

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.baselines.tasks import DoesNotFitError, Room, accelerators
-
-Placement = tuple[int, ...]
+from placer.solving.baselines.tasks import DoesNotFitError, Placement, Room, accelerators
 
 
 class _HostIsFullError(DoesNotFitError):

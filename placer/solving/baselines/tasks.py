@@ -12,6 +12,9 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
 
+Placement = tuple[int, ...]
+"""One device number per op."""
+
 _until = ContextVar("until", default=math.inf)
 
 
@@ -137,7 +140,7 @@ class Room:
             for used, row in zip(self.used, self.units.rows, strict=True):
                 used[device] += row.weights[unit]
 
-    def placement(self) -> tuple[int, ...]:
+    def placement(self) -> Placement:
         """One device number per op, once all are placed."""
         return tuple(
             device for unit in self.units.unit_of if (device := self.device_of[unit]) is not None
