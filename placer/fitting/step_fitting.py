@@ -22,7 +22,7 @@ from placer.fitting.recompute_sequences import first_sequence
 from placer.fitting.reduction import StepReduction
 from placer.fitting.rewriting import PlannedStep, RewritingPlanner, reads_what_ran
 from placer.fitting.step_trials import Base, Reductions, StepTrials
-from placer.fitting.swapping import choose_swaps, hidden_relief
+from placer.fitting.swapping import hidden_relief, swap_planner
 from placer.fitting.working_sets import working_sets
 from placer.graph.op_graph import OpGraph
 from placer.graph.passes.roles import find_roles
@@ -224,7 +224,7 @@ def _plan_swaps(
     planner = trials.planner(base, reductions)
     left = _host_room(trials, base)
     for name, reduction in reductions.items():
-        swaps = choose_swaps(base.step, reduction, trials.cluster, budgets[name], left)
+        swaps = swap_planner(base.step, reduction, trials.cluster, budgets[name], left).run()
         left -= sum(swap.tensor.bytes for swap in swaps)
         planner.swap(swaps)
     return planner.finish(base.rewriting) if planner.swaps else None

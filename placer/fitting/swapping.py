@@ -62,16 +62,6 @@ class PlannedSwap:
     back: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Times:
-    """``extra_seconds`` are waited in all; each copy out is ``done``, and each copy back is
-    ``late``, in seconds of the clock that does not wait."""
-
-    extra_seconds: float
-    done: dict[int, float]
-    late: dict[int, float]
-
-
 _Event = tuple[int, int, int]
 """An event of a swap: its place, its kind (the tensor is written, is gone, begins to come back, is
 read) and the number of the swap."""
@@ -151,18 +141,17 @@ class SwapPlanner:
         last_out = fullest if known is None else min(known.out, fullest)
         first_back = fullest + 1 if known is None else max(known.back, fullest + 1)
         swap = PlannedSwap(tensor=tensor, out=last_out, back=first_back)
-        times = self._times(swap)
-        out = min(bisect_left(self.clock, times.done[tensor.value], tensor.last + 1), last_out)
+        extra, done, _ = self._times(swap)
+        out = min(bisect_left(self.clock, done, tensor.last + 1), last_out)
         target = self.clock[tensor.next] - tensor.back_seconds
         for _ in range(_MOST_TRIES):
             back = max(bisect_right(self.clock, target, 0, tensor.next + 1) - 1, first_back)
             swap = replace(swap, out=out, back=back)
-            times = self._times(swap)
-            late = times.late[tensor.value]
+            extra, _, late = self._times(swap)
             if late <= 0 or back == first_back:
                 break
             target -= late
-        return swap, times.extra_seconds
+        return swap, extra
 
     def _relieved(self, swap: PlannedSwap) -> tuple[range, ...]:
         """The places at which the tensor is gone that was there before."""
@@ -177,27 +166,28 @@ class SwapPlanner:
         parts = (excess[places.start : places.stop] for places in self._relieved(swap))
         return sum(sum(map(min, part, repeat(size))) for part in parts)
 
-    def _times(self, changed: PlannedSwap) -> _Times:
-        """The waits of computation for copies with one swap ``changed``."""
+    def _times(self, changed: PlannedSwap) -> tuple[float, float, float]:
+        """The seconds that computation waits for copies in all with one swap ``changed``; when the
+        copy out of that is done, and how late its copy back is, by the clock that does not wait."""
         swaps = list({**self.swaps, changed.tensor.value: changed}.values())
-        out_free = back_free = waited = 0.0
+        out_free = back_free = waited = out_done = late = 0.0
         done: dict[int, float] = {}
         ready: dict[int, float] = {}
-        found_done: dict[int, float] = {}
-        late: dict[int, float] = {}
         for place, kind, number in self._events_with(changed):
             tensor, now = swaps[number].tensor, self.clock[place] + waited
             if kind == 0:
                 out_free = done[number] = max(out_free, now) + tensor.out_seconds
-                found_done[tensor.value] = out_free - waited
+                if swaps[number] is changed:
+                    out_done = out_free - waited
             elif kind == 1:
                 waited += max(done[number] - now, 0.0)
             elif kind == 2:
                 back_free = ready[number] = max(back_free, now) + tensor.back_seconds
             else:
-                late[tensor.value] = ready[number] - now
+                if swaps[number] is changed:
+                    late = ready[number] - now
                 waited += max(ready[number] - now, 0.0)
-        return _Times(extra_seconds=waited, done=found_done, late=late)
+        return waited, out_done, late
 
     def _events_with(self, changed: PlannedSwap) -> list[_Event]:
         """The events in order with one swap ``changed``."""
@@ -209,33 +199,27 @@ class SwapPlanner:
         return events
 
 
-def choose_swaps(
-    step: StepMemory, reduction: StepReduction, cluster: Cluster, budget_bytes: int, host_bytes: int
-) -> tuple[PlannedSwap, ...]:
-    """The tensors that wait on the host so that the device of ``reduction`` holds no more than the
-    budget, resident bytes aside, along its order."""
-    return _planner(step, reduction, cluster, budget_bytes, host_bytes, may_wait=True).run()
-
-
 def hidden_relief(
     step: StepMemory, reduction: StepReduction, cluster: Cluster, budget_bytes: int, host_bytes: int
 ) -> int:
     """Bytes that it comes nearer to the budget by copies that nothing waits for."""
-    planner = _planner(step, reduction, cluster, budget_bytes, host_bytes, may_wait=False)
+    planner = swap_planner(step, reduction, cluster, budget_bytes, host_bytes, may_wait=False)
     before = planner.over_bytes
     planner.run()
     return before - planner.over_bytes
 
 
-def _planner(
+def swap_planner(
     step: StepMemory,
     reduction: StepReduction,
     cluster: Cluster,
     budget_bytes: int,
     host_bytes: int,
     *,
-    may_wait: bool,
+    may_wait: bool = True,
 ) -> SwapPlanner:
+    """Plans which tensors wait on the host so that the device of ``reduction`` holds no more than
+    the budget, resident bytes aside, along its order."""
     device = reduction.device
     held = step.in_use(reduction.order)[device].tolist()
     seconds = [
