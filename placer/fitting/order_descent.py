@@ -30,29 +30,17 @@ class DescentSchedule:
 _SCHEDULE = DescentSchedule()
 
 
-def descend(
-    step: StepMemory,
-    successors: Sequence[Sequence[int]],
-    order: Sequence[int],
-    budgets: Mapping[str, int],
-    is_late: Callable[[], bool] = lambda: False,
-) -> tuple[int, ...]:
-    """``order`` (ops by number) with less over ``budgets`` (bytes by device, without what is
-    resident); as it is where nothing is over, nothing helps, or it ``is_late``.
+class OrderDescent:
+    """Lowers what is over ``budgets`` (bytes by device, without what is resident) along ``order``
+    (ops by number) until it ``is_late``; ``successors`` has the ops that wait for each op."""
 
-    ``successors`` has the ops that wait for each op.
-    """
-    return _Descent(step, successors, order, budgets, is_late).run()
-
-
-class _Descent:
     def __init__(
         self,
         step: StepMemory,
         successors: Sequence[Sequence[int]],
         order: Sequence[int],
         budgets: Mapping[str, int],
-        is_late: Callable[[], bool],
+        is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         self.step, self.budgets, self.is_late = step, budgets, is_late
         self.before: list[list[int]] = [[] for _ in order]
@@ -65,6 +53,7 @@ class _Descent:
         self.over = self._over(self._in_use(self.order))
 
     def run(self) -> tuple[int, ...]:
+        """The order with less over the budgets; as it was where nothing is over or helps."""
         while self.over and self._improve():
             pass
         return tuple(self.order)

@@ -9,7 +9,7 @@ from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.fitting.fitted_step import FitRequest, FittedStep
 from placer.fitting.list_scheduling import find_low_order
-from placer.fitting.order_descent import descend
+from placer.fitting.order_descent import OrderDescent
 from placer.fitting.reduction import StepReduction
 from placer.fitting.rewriting import PlannedStep, RewritingPlanner
 from placer.fitting.sequence_edges import edges_along, edges_in_line
@@ -199,8 +199,8 @@ class StepTrials:
         """The ``order`` with less over ``budgets``, found in a share of the time."""
         now = time.monotonic()
         until = now + self.schedule.descent_share * (self.deadline - now)
-
-        return descend(step, self._successors(graph), order, budgets, lambda: self.is_late(until))
+        after = self._successors(graph)
+        return OrderDescent(step, after, order, budgets, lambda: self.is_late(until)).run()
 
     def _successors(self, graph: OpGraph) -> list[list[int]]:
         """The ops that wait for each op."""

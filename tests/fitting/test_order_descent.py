@@ -4,7 +4,7 @@ from graphs_by_hand import draw, draw_cluster, draw_costs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.fitting.order_descent import descend
+from placer.fitting.order_descent import OrderDescent
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.step.executor import prepare
 
@@ -16,7 +16,7 @@ def lowered(graph, order, budget):
     (device,) = (device.name for device in draw_cluster("CPU:0").devices)
     step = StepMemory(graph, draw_costs(graph), dict.fromkeys(graph.ops, device), [device])
     successors = [[op for _, op, _ in edges] for edges in prepare(graph, False).successors]
-    found = descend(step, successors, step.numbers(order), {device: budget})
+    found = OrderDescent(step, successors, step.numbers(order), {device: budget}).run()
     names = [step.layout.names[op] for op in found]
     return names, step.peaks(names)[device], step.peaks(order)[device]
 
