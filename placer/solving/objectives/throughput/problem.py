@@ -77,30 +77,18 @@ class LoadProblem:
         mean of all loads, and every unit adds at least its minimum to that.  The weights tried are
         equal ones, and the devices' speeds.
         """
-        dearest = max(
-            (
-                min((times[d] for d in devices), default=0.0)
-                for times, devices in zip(self.seconds, self.units.allowed, strict=True)
-            ),
-            default=0.0,
-        )
+        equal = [1.0] * self.units.device_count
         totals = [sum(column) for column in zip(*self.seconds, strict=True)]
         speeds = [1.0 / total if total else 0.0 for total in totals]
-        return max(
-            dearest, self._mean_load([1.0] * self.units.device_count), self._mean_load(speeds)
-        )
+        means = [sum(self._least_of_units(w)) / sum(w) for w in (equal, speeds) if sum(w)]
+        return max([*self._least_of_units(equal), *means], default=0.0)
 
-    def _mean_load(self, weights: Sequence[float]) -> float:
-        total = sum(weights)
-        if not total:
-            return 0.0
-        return (
-            sum(
-                min((weights[d] * times[d] for d in devices), default=0.0)
-                for times, devices in zip(self.seconds, self.units.allowed, strict=True)
-            )
-            / total
-        )
+    def _least_of_units(self, weights: Sequence[float]) -> list[float]:
+        """The least of the weighted seconds of every unit."""
+        return [
+            min((weights[d] * times[d] for d in devices), default=0.0)
+            for times, devices in zip(self.seconds, self.units.allowed, strict=True)
+        ]
 
 
 def to_loads(problem: PlacementProblem) -> LoadProblem:
