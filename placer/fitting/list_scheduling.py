@@ -69,13 +69,13 @@ def find_low_order(
         max(_SCHEDULE.ops_in_all // max(len(layout.names), 1), _SCHEDULE.fewest_budgets),
         _SCHEDULE.most_budgets,
     )
-    best = task.schedule(budget)
+    best = _Schedule(task, budget).run()
     low, high = 0.0, min(best.share(budget), 1.0)
     for _ in range(count):
         if high - low < _SCHEDULE.finest * high:
             break
         share = (low + high) / 2
-        found = task.schedule([round(share * most) for most in budget])
+        found = _Schedule(task, [round(share * most) for most in budget]).run()
         if found.share(budget) < best.share(budget):
             best = found
         if found.share(budget) <= share:
@@ -102,10 +102,6 @@ class _Task:
             for op in some:
                 self.waits[op] += 1
         self.only_takes = _only_takes(layout)
-
-    def schedule(self, budget: Sequence[int]) -> LowOrder:
-        """The order under one budget."""
-        return _Schedule(self, budget).run()
 
 
 def _only_takes(layout: StepLayout) -> list[bool]:
