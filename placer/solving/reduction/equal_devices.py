@@ -1,6 +1,7 @@
 """Devices that differ in their name only, and the order in which a program uses them."""
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 from placer.solving.reduction.unit_problem import UnitProblem
 
@@ -26,14 +27,15 @@ def interchangeable_devices(
 
 
 def numbered_by_use(
-    classes: Sequence[Sequence[int]], device_of_unit: Sequence[int]
+    classes: Sequence[Sequence[int]],
+    device_of_unit: Sequence[int],
+    leaders: Sequence[Sequence[int]] = (),
 ) -> tuple[int, ...]:
     """The placement with the devices of each class renamed, so that the first unit on any of them
-    is on the first one, and so on: of placements that differ in names the same is always told."""
-    first = {device: unit for unit, device in reversed([*enumerate(device_of_unit)])}
-    never = len(device_of_unit)
+    (of all, or of the ``leaders`` of the class) is on the first one, and so on: of placements that
+    differ in names the same is always told."""
     name: dict[int, int] = {}
-    for devices in classes:
-        by_use = sorted(devices, key=lambda device: (first.get(device, never), device))
-        name |= dict(zip(by_use, devices, strict=True))
+    for devices, units in zip_longest(classes, leaders, fillvalue=range(len(device_of_unit))):
+        used = [device_of_unit[unit] for unit in units if device_of_unit[unit] in devices]
+        name |= dict(zip(dict.fromkeys([*used, *devices]), devices, strict=True))
     return tuple(name.get(device, device) for device in device_of_unit)

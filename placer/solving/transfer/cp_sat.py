@@ -39,7 +39,7 @@ from typing import Any, TypeAlias
 
 from ortools.sat.python import cp_model
 
-from placer.solving.reduction.equal_devices import interchangeable_devices
+from placer.solving.reduction.equal_devices import interchangeable_devices, numbered_by_use
 from placer.solving.reduction.unit_problem import UnitProblem
 
 SAFE_SUM = 2**60
@@ -106,9 +106,9 @@ class UnitModel:
                 for device in devices[place + 1 :]:
                     self.model.add_bool_and([self.x[unit][device].Not()])
 
-    def hint_units(self, device_of: Sequence[int]) -> list[int]:
+    def hint_units(self, device_of: Sequence[int]) -> tuple[int, ...]:
         """Start at a placement, under the names for devices that (4) allows, which are returned."""
-        renamed = renumber(device_of, self.classes, self.leaders)
+        renamed = numbered_by_use(self.classes, device_of, self.leaders)
         for unit, row in enumerate(self.x):
             for device, variable in row.items():
                 if isinstance(variable, cp_model.IntVar):
@@ -230,15 +230,3 @@ def _incident_bytes(problem: UnitProblem) -> list[int]:
         for unit in (net.producer, *net.consumers):
             size[unit] += net.bytes
     return size
-
-
-def renumber(
-    device_of: Sequence[int], classes: Sequence[Sequence[int]], leaders: Sequence[Sequence[int]]
-) -> list[int]:
-    """The same placement with interchangeable devices in order of their first leader."""
-    new_name = {device: device for device in device_of}
-    for devices, units in zip(classes, leaders, strict=True):
-        seen = dict.fromkeys(device_of[unit] for unit in units if device_of[unit] in devices)
-        ranked = [*seen, *(device for device in devices if device not in seen)]
-        new_name.update(zip(ranked, devices, strict=True))
-    return [new_name[device] for device in device_of]
