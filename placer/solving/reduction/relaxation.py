@@ -15,7 +15,7 @@ What is exact (:mod:`placer.solving.reduction.contraction`) then reaches further
 weight follow their neighbours.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from placer.solving.reduction.contraction import contract
@@ -29,10 +29,8 @@ def relax(problem: UnitProblem, known: Sequence[int], loss: float) -> UnitProble
     """A simpler problem that costs nowhere more than ``problem``; the placement ``known`` of its
     units loses at most the share ``loss`` of its cost."""
     rounded = _with_whole_quanta(problem, largest_quantum(problem, known, loss))
-    light = _light_units(problem)
-    weighed = _weigh(rounded, lambda unit: unit not in light)
-    contracted = contract(weighed, weighed.value(known))
-    return _without_sand(contracted)
+    weighed = _without_weight(rounded, _light_units(problem))
+    return _without_sand(contract(weighed, weighed.value(known)))
 
 
 def with_one_accelerator(problem: UnitProblem) -> UnitProblem:
@@ -112,12 +110,10 @@ def _light_units(problem: UnitProblem) -> set[int]:
     return light
 
 
-def _weigh(problem: UnitProblem, is_weighed: Callable[[int], bool]) -> UnitProblem:
-    """The problem in which the other units weigh nothing."""
+def _without_weight(problem: UnitProblem, light: Collection[int]) -> UnitProblem:
+    """The problem in which ``light`` units weigh nothing."""
     rows = tuple(
-        replace(
-            row, weights=tuple(w if is_weighed(unit) else 0 for unit, w in enumerate(row.weights))
-        )
+        replace(row, weights=tuple(0 if u in light else w for u, w in enumerate(row.weights)))
         for row in problem.rows
     )
     return replace(problem, rows=rows)
@@ -136,4 +132,4 @@ def _without_sand(problem: UnitProblem) -> UnitProblem:
     ]
     sand = set(grains)
     roots = [grains[0] if unit in sand else unit for unit in range(problem.unit_count)]
-    return merge_units(_weigh(problem, lambda unit: unit not in sand), roots)
+    return merge_units(_without_weight(problem, sand), roots)
