@@ -5,6 +5,7 @@ import random
 from collections.abc import Hashable, Sequence
 
 from placer.graph.passes.levels import Message, forward_order
+from placer.graph.walks import grouped
 from placer.prediction.times.schedule import TaskGraph, run_tasks
 from placer.problem.placement_problem import PlacementProblem
 
@@ -12,16 +13,14 @@ from placer.problem.placement_problem import PlacementProblem
 def list_messages(problem: PlacementProblem) -> list[Message]:
     """Returns the messages of a problem: tensors that are read, then one signal per op that others
     wait for by control edges."""
-    signals: dict[int, dict[int, None]] = {}
-    for before, after in problem.control_edges:
-        signals.setdefault(before, {})[after] = None
+    signals = grouped(problem.control_edges)
     return [
         *(
             Message(t.producer, tuple(dict.fromkeys(t.consumers)), t.bytes)
             for t in problem.tensors
             if t.consumers
         ),
-        *(Message(before, tuple(after), 0) for before, after in signals.items()),
+        *(Message(before, tuple(dict.fromkeys(after)), 0) for before, after in signals.items()),
     ]
 
 

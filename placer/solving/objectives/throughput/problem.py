@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from placer.prediction.times.step_time import list_messages
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
 
@@ -118,18 +119,13 @@ def to_loads(problem: PlacementProblem) -> LoadProblem:
 
 def _streams(problem: PlacementProblem, unit_of: Sequence[int]) -> tuple[Stream, ...]:
     """Tensors and control signals between units, those with the same ends summed."""
-    signals: dict[int, set[int]] = {}
-    for before, after in problem.control_edges:
-        signals.setdefault(before, set()).add(after)
-    sent = [(tensor.producer, tensor.consumers, tensor.bytes) for tensor in problem.tensors]
-    sent += [(before, tuple(after), 0) for before, after in signals.items()]
     merged: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}
-    for producer, consumers, size in sent:
-        home = unit_of[producer]
-        targets = tuple(sorted({unit_of[op] for op in consumers} - {home}))
+    for message in list_messages(problem):
+        home = unit_of[message.producer]
+        targets = tuple(sorted({unit_of[op] for op in message.consumers} - {home}))
         if targets:
             bytes_, messages = merged.get((home, targets), (0, 0))
-            merged[home, targets] = (bytes_ + size, messages + 1)
+            merged[home, targets] = (bytes_ + message.bytes, messages + 1)
     return tuple(
         Stream(producer=home, consumers=targets, bytes=bytes_, messages=messages)
         for (home, targets), (bytes_, messages) in merged.items()
