@@ -97,9 +97,11 @@ class _Sweep:
 
     def join_weightless(self) -> None:
         """Rules 2 and 3."""
-        weights = zip(*(row.weights for row in self.problem.rows), strict=True)
-        for unit, own in enumerate(weights):
-            if any(own) or self.received[unit] or self.sets.root(unit) != unit:
+        weighed = {
+            unit for row in self.problem.rows for unit, weight in enumerate(row.weights) if weight
+        }
+        for unit in range(self.problem.unit_count):
+            if unit in weighed or self.received[unit] or self.sets.root(unit) != unit:
                 continue
             target = next(self._targets(unit), None)
             if target is not None:
