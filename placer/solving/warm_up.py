@@ -106,7 +106,7 @@ def load_peaks() -> None:
     peaks = to_peak_problem(problem, units, lifetimes, problem.capacity_bytes)
     PeakSearch(peaks, [], 0, _ignore).run(math.inf, 1)
     judged = iter([(1, 0, 0)])
-    repair(peaks, [0] * _OPS, lambda _: next(judged, (0, 0, 0)), lambda: False)
+    repair(peaks, [[0] * _OPS], lambda _: next(judged, (0, 0, 0)), lambda: False)
 
 
 def _compile_throughput() -> None:

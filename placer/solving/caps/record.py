@@ -125,6 +125,16 @@ class Record:
         """The same of what is worth less than ``value``."""
         return next((each for _, each in self.missed if _value(each) < value), None)
 
+    def cheaper(self, near: Solution) -> list[Sequence[int]]:
+        """The placements that are cheaper than ``near`` and at most three times as far above the
+        caps."""
+        most = next((3 * above for above, each in self.missed if each is near), 0)
+        return [
+            each.device_of
+            for above, each in self.missed
+            if each.device_of is not None and above <= most and _value(each) < _value(near)
+        ]
+
     @property
     def is_settled(self) -> bool:
         """Whether the best is proven to be that, or that there is none."""

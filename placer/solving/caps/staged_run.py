@@ -255,13 +255,15 @@ class StagedRun:
         return np.asarray((np.asarray(sizes) / caps)[list(problem.beside_host)])
 
     def mend(self, near: Solution, is_late: Callable[[], bool]) -> None:
-        """Takes what moves lead to from ``near``, which is above a cap, each of them judged."""
+        """Takes what moves lead to from ``near``, which is above a cap, or from others that are
+        cheaper, each of them judged."""
         assert near.device_of is not None
+        others = self.found.cheaper(near)
         await_compiled(PEAKS)
         request, units = self.request, self.peaks.units
         mended = repair(
             replace(self.peaks, capacity=request.problem.capacity_bytes),
-            units.project(near.device_of),
+            [units.project(each) for each in (near.device_of, *others)],
             lambda device_of: request.predict.bytes_over(units.expand(device_of)),
             is_late,
             self.found.value,

@@ -5,13 +5,16 @@ and no search along the orders knows it.  So what is left above the caps is look
 single units, of stretches along the depth of the model and of what lies between one border and
 another that is as cheap, from the device that is the most above its cap to others, the host among
 them.  Those are tried first that leave the least above the caps as far as is counted, and of these
-the ones that cost the least.  All borders along the depth are moved together, too
+the ones that cost the least.  Then a few heavy units next to each other go elsewhere whatever is
+counted, the cheapest moves first: a pooling whose input is a little larger than what was freed
+before it, say.  All borders along the depth are moved together, too
 (:mod:`placer.solving.peaks.sliding`): of layers that are alike many divisions send as much.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import islice, zip_longest
 
 import numpy as np
 
@@ -22,6 +25,9 @@ from placer.solving.search.peak_problem import PeakProblem
 from placer.solving.search.unit_arrays import transfer_arrays
 from placer.solving.search.watch import Watch
 
+_MOST_UNITS = 5_000
+"""Of a larger program a prediction takes too long to judge dozens."""
+
 Judge = Callable[[Sequence[int]], Sequence[int]]
 """From one device number per unit to the bytes that each device is predicted to be above its cap;
 zero or less where it is not."""
@@ -29,17 +35,21 @@ zero or less where it is not."""
 
 def repair(
     peaks: PeakProblem,
-    device_of_unit: Sequence[int],
+    starts: Sequence[Sequence[int]],
     judge: Judge,
     is_late: Callable[[], bool],
     most_bytes: float = math.inf,
 ) -> list[int]:
-    """The placement nearest to within all caps that moves led to; ``peaks.capacity`` are those of
-    the prediction.  One that sends ``most_bytes`` or more is of no use."""
-    mending = _Mending(peaks, device_of_unit, judge, is_late, most_bytes)
+    """The placement nearest to within all caps that moves led to from ``starts``, which are above
+    some cap, the nearest first; ``peaks.capacity`` are those of the prediction.  One that sends
+    ``most_bytes`` or more is of no use."""
+    mending = _Mending(peaks, starts[0], judge, is_late, most_bytes)
     mending.move(1)
+    neighbours = mending.neighbours(starts)
+    mending.take_any(islice(neighbours, 60))
     mending.slide()
-    mending.move(24)  # so many placements, always the best that was not yet
+    mending.move(24)  # from so many placements, always the best that was not yet
+    mending.take_any(neighbours)
     return [int(device) for device in mending.best]
 
 
@@ -99,6 +109,27 @@ class _Mending:
                 if self.take(moved) < above:
                     break
 
+    def neighbours(self, starts: Sequence[Sequence[int]]) -> Iterator[Ints]:
+        """Yields placements where heavy units next to each other along the depth left a start for
+        elsewhere, in turn from each start, the cheapest first, whatever is counted: which sizes
+        come after each other decides what an allocator loses."""
+        found: list[Iterator[Ints]] = []
+        if len(self.peaks.units.allowed) <= _MOST_UNITS:
+            for start in map(np.array, starts):
+                if not self.is_late():
+                    worst = int(np.argmax(self.judge(start.tolist())))
+                    found.append(self.moves.of_neighbours(start, worst))
+        for turn in zip_longest(*found):
+            yield from (moved for moved in turn if moved is not None)
+
+    def take_any(self, placements: Iterable[Ints]) -> None:
+        """Takes placements that are not known yet, until one is within all caps."""
+        for moved in placements:
+            if self.is_late():
+                return
+            if self.key(moved) not in self.seen:
+                self.take(moved)
+
     def slide(self) -> None:
         """All borders along the depth, where that sends hardly more and no device has what was
         above its cap."""
@@ -150,6 +181,29 @@ class _Moves:
         ranked.sort(key=lambda each: each[:3])
         return [moved for *_, moved in ranked[:6]]  # so many are judged, until one is better
 
+    def of_neighbours(self, here: Ints, device: int) -> Iterator[Ints]:
+        """Yields placements with up to four heavy units of a device, next to each other along the
+        depth, on another one, by their cost."""
+        mine = np.flatnonzero(here == device)
+        is_heavy = self.held > 0.01 * self.capacity[device]
+        found: list[tuple[float, int, Ints, int]] = []
+        for position in self.peaks.positions[:1]:
+            along = mine[np.argsort(position[mine], kind="stable")]
+            heavy = np.flatnonzero(is_heavy[along])
+            for count in range(4):
+                for first, last in zip(heavy, heavy[count:], strict=False):
+                    units = along[first : last + 1]
+                    for target in sorted(self.targets(units) - {device}):
+                        cost = float(transfer_of(self.arrays, _moved(here, units, target)))
+                        if cost < self.most_bytes:
+                            found.append((cost, len(found), units, target))
+        for _, _, units, target in sorted(found, key=lambda each: each[:2]):
+            yield _moved(here, units, target)
+
+    def targets(self, units: Ints) -> set[int]:
+        """The devices where all of these units may be."""
+        return set.intersection(*(set(self.peaks.units.allowed[unit]) for unit in units))
+
     def leaving(
         self, here: Ints, device: int, is_late: Callable[[], bool]
     ) -> Iterator[tuple[Ints, set[int]]]:
@@ -157,7 +211,7 @@ class _Moves:
         for units, target in self.up_to_borders(here, device, is_late):
             yield units, {target}
         for units in self.stretches(np.flatnonzero(here == device)):
-            yield units, set.intersection(*(set(self.peaks.units.allowed[unit]) for unit in units))
+            yield units, self.targets(units)
 
     def up_to_borders(
         self, here: Ints, device: int, is_late: Callable[[], bool]

@@ -42,7 +42,7 @@ def test_a_border_moves_to_the_next_that_is_as_cheap() -> None:
 
     peaks = chain(7, 9)
     begun = [0] * 8 + [1] * 4
-    mended = repair(peaks, begun, judge, lambda: False, most_bytes=peaks.value(begun) + 1)
+    mended = repair(peaks, [begun], judge, lambda: False, most_bytes=peaks.value(begun) + 1)
     assert mended == [0] * 4 + [1] * 8
     assert peaks.value(mended) == peaks.value(begun) == 1
     assert len(judged) == 2
@@ -54,10 +54,10 @@ def test_what_sends_too_much_is_no_move() -> None:
     begun = [0] * 4 + [1] * 8
 
     def judge(device_of: Sequence[int]) -> list[int]:
-        return [[*device_of].count(0) - 3, -1, 0]
+        return [[*device_of].count(0) - 3, [*device_of].count(1) - 9, 0]
 
-    assert repair(peaks, begun, judge, lambda: False, most_bytes=1) == begun
-    assert peaks.value(repair(peaks, begun, judge, lambda: False)) >= 9
+    assert repair(peaks, [begun], judge, lambda: False, most_bytes=1) == begun
+    assert peaks.value(repair(peaks, [begun], judge, lambda: False)) >= 9
 
 
 def test_where_no_accelerator_has_room_the_host_takes_what_is_cheapest_there() -> None:
@@ -69,6 +69,32 @@ def test_where_no_accelerator_has_room_the_host_takes_what_is_cheapest_there() -
     def judge(device_of: Sequence[int]) -> list[int]:
         return [[*device_of].count(0) - 5, [*device_of].count(1) - 5, -1]
 
-    mended = repair(peaks, begun, judge, lambda: False)
+    mended = repair(peaks, [begun], judge, lambda: False)
     assert mended == [2, *[0] * 5, 2, 2, *[1] * 4]
     assert peaks.value(mended) == peaks.value(begun) + 9 + 1
+
+
+def test_what_an_allocator_finds_no_room_for_is_moved_though_nothing_less_is_counted() -> None:
+    """The device is above its cap as long as the sixth or the seventh op is there: nothing that is
+    counted says so.  The host takes both, with their neighbours, as that sends the least."""
+    peaks = chain(12, 0, host_bytes=12, allowed=(0, 2))
+    begun = [0] * 12
+
+    def judge(device_of: Sequence[int]) -> list[int]:
+        return [5 if 0 in device_of[5:7] else -1, -1, -1]
+
+    mended = repair(peaks, [begun], judge, lambda: False)
+    assert mended == [*[0] * 4, *[2] * 4, *[0] * 4]
+
+
+def test_a_cheaper_start_that_is_further_above_is_mended_too() -> None:
+    """The nearest has no move that helps; from the other one any device without the last op
+    fits."""
+    peaks = chain(12, 12, host_bytes=0)
+    nearest, cheaper = [0, 1] * 6, [0] * 12
+
+    def judge(device_of: Sequence[int]) -> list[int]:
+        is_cheap = [*device_of[:11]] == [0] * 11
+        return [(0 if device_of[11] else 2) if is_cheap else 1, -1, -1]
+
+    assert repair(peaks, [nearest, cheaper], judge, lambda: False) == [*[0] * 11, 1]

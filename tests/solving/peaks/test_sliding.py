@@ -77,7 +77,7 @@ def test_fewer_devices_are_mended_by_moving_all_borders(
     assert [each for each in product(counts, repeat=3) if fits(*each)] == [sizes]
     known = min(peaks.value(stages(*each)) for each in product(counts, repeat=4) if fits(*each))
     monkeypatch.setattr(repair_module._Moves, "likely", lambda *_: [])
-    mended = repair(peaks, stages(4, 4, 3), judge, lambda: False, most_bytes=known)
+    mended = repair(peaks, [stages(4, 4, 3)], judge, lambda: False, most_bytes=known)
     in_turn = list(dict.fromkeys(mended))  # the devices are alike
     assert [in_turn.index(device) for device in mended] == fitting
     assert peaks.value(mended) < known
