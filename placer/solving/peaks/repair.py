@@ -26,7 +26,7 @@ from placer.solving.search.unit_arrays import transfer_arrays
 from placer.solving.search.watch import Watch
 
 _MOST_UNITS = 5_000
-"""Of a larger program a prediction takes too long to judge dozens."""
+"""Units; of a larger program a prediction takes too long to judge dozens."""
 
 Judge = Callable[[Sequence[int]], Sequence[int]]
 """From one device number per unit to the bytes that each device is predicted to be above its cap;

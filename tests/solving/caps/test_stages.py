@@ -334,7 +334,7 @@ def test_what_needs_no_host_is_searched_without_it(monkeypatch: pytest.MonkeyPat
         return [DevicePeak(peak_bytes=size, moment={}) for size in held]
 
     monkeypatch.setattr(orders, "search_in_child", lambda *_: nothing_found())
-    monkeypatch.setattr(staged_run, "repair", lambda _, units, *__: list(units))
+    monkeypatch.setattr(staged_run, "repair", lambda _, starts, *__: list(starts[0]))
     solution = solve_under_peaks(
         problem,
         find_peaks,
@@ -730,7 +730,7 @@ def test_after_the_first_above_a_cap_placements_that_keep_more_free_are_sought(
 
     monkeypatch.setattr(rows, "solve", lambda *_, **__: nothing_found())
     monkeypatch.setattr(stages, "solve", lambda *_, **__: nothing_found())
-    monkeypatch.setattr(staged_run, "repair", lambda _, units, *__: list(units))
+    monkeypatch.setattr(staged_run, "repair", lambda _, starts, *__: list(starts[0]))
     monkeypatch.setattr(orders, "search_in_child", search)
     solve_under_peaks(
         problem,
