@@ -94,6 +94,17 @@ def _compile_transfer() -> None:
     search.vary(math.inf)
 
 
+def _compile_moves() -> None:
+    """The end of that search, so that a second core can begin with it."""
+    import numpy as np
+
+    from placer.solving.search.recursive_bisection import finish
+    from placer.solving.search.unit_arrays import transfer_arrays
+
+    arrays = transfer_arrays(reduce_to_units(sample_problem()))
+    finish(arrays, np.zeros(_OPS, np.int64), np.random.default_rng(0))
+
+
 def load_peaks() -> None:
     """Loads the search under caps on peaks, and what mends its placements; compiles them where
     they are not yet."""
@@ -129,6 +140,7 @@ def _compile_step_time() -> None:
 
 _COMPILE = {
     "transfer": _compile_transfer,
+    "moves": _compile_moves,
     "peaks": load_peaks,
     "throughput": _compile_throughput,
     "step_time": _compile_step_time,

@@ -79,8 +79,8 @@ import os, sys
 os.environ["NUMBA_CACHE_DIR"] = sys.argv[1]
 from {module} import _COMPILE, compile_part
 from placer.solving.compiled.priority_queues import new_queues
-_COMPILE["transfer"] = lambda: new_queues(2, 3)
-compile_part((sys.argv[1], "transfer"), print)
+_COMPILE["moves"] = lambda: new_queues(2, 3)
+compile_part((sys.argv[1], "moves"), print)
 """
 """Compiles ahead as a process for that does, but one small function for a whole part."""
 
@@ -162,7 +162,7 @@ def test_compiling_ahead_imports_nothing_from_the_current_directory(run, tmp_pat
     (module,) = re.findall(r"python -P -m (\S*warm_up)", page.read_text())
     finished = run([sys.executable, "-P", "-c", COMPILING.format(module=module), str(tmp_path)])
     assert finished.returncode == 0, finished.stderr
-    assert (tmp_path / "transfer.done").exists()
+    assert (tmp_path / "moves.done").exists()
 
 
 def test_every_command_is_among_them():

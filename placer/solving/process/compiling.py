@@ -30,11 +30,11 @@ SEARCHES = {"transfer": PEAKS, "step-time": STEP_PEAKS}
 """Under caps on peaks, along the orders, by objective."""
 
 PARTS = {
-    TRANSFER: ("transfer", "peaks"),
-    PEAKS: ("transfer", "peaks"),
-    THROUGHPUT: ("transfer", "throughput"),
-    STEP_TIME: ("transfer", "step_time"),
-    STEP_PEAKS: ("transfer", "step_time"),
+    TRANSFER: ("transfer", "moves", "peaks"),
+    PEAKS: ("transfer", "moves", "peaks"),
+    THROUGHPUT: ("transfer", "moves", "throughput"),
+    STEP_TIME: ("transfer", "moves", "step_time"),
+    STEP_PEAKS: ("transfer", "moves", "step_time"),
     NEEDS: ("needs",),
 }
 """The parts of :mod:`placer.solving.warm_up` that a search needs, or a prediction."""
