@@ -123,7 +123,13 @@ class EarliestFirst:
 
 
 def heft(problem: PlacementProblem) -> Placement:
-    """By falling upward rank, each op where it ends earliest, in the first gap that it fits into.
+    """The placement of :func:`heft_schedule`."""
+    return heft_schedule(problem)[0]
+
+
+def heft_schedule(problem: PlacementProblem) -> tuple[Placement, float]:
+    """By falling upward rank, each op where it ends earliest, in the first gap that it fits into;
+    and the length of that schedule in seconds.
 
     H. Topcuoglu, S. Hariri, M. Wu, Performance-Effective and Low-Complexity Task Scheduling for
     Heterogeneous Computing, IEEE TPDS 13, 2002, doi:10.1109/71.993206.
@@ -142,7 +148,7 @@ def heft(problem: PlacementProblem) -> Placement:
         gaps[device].fill(clock.ready(op, device, room), problem.seconds[op][device])
         clock.finish[op] = ends[device]
         room.put(op, device)
-    return room.placement()
+    return room.placement(), max(clock.finish, default=0.0)
 
 
 class _Gaps:

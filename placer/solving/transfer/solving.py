@@ -85,6 +85,8 @@ def _is_planned(problem: UnitProblem, parameters: SolverParameters) -> bool:
 def cannot_fit(problem: UnitProblem) -> bool:
     """Whether sums show that nothing fits (a unit, or all units of a set of devices), or a little
     search that the largest units alone do not."""
+    if not problem.rows:
+        return not all(problem.allowed)
     rows = [row.weights for row in problem.rows]
     capacity = [max(caps) for caps in zip(*(row.capacity for row in problem.rows), strict=True)]
     largest = max(*map(sum, rows), *capacity) * problem.device_count

@@ -10,7 +10,7 @@ from small_problems import problem_of, random_problem
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES, DoesNotFitError
-from placer.solving.baselines.list_scheduling import heft, upward_ranks
+from placer.solving.baselines.list_scheduling import heft_schedule, upward_ranks
 from placer.solving.baselines.tasks import Tasks
 from placer.solving.solution import Status
 from placer.solving.solver import solve
@@ -68,9 +68,8 @@ def test_upward_ranks_are_the_published_ones() -> None:
     assert ranks == pytest.approx(RANKS, abs=1e-3)
 
 
-def test_heft_makes_the_published_placement() -> None:
-    """The one whose schedule is 80 long there."""
-    assert heft(published_example()) == (2, 0, 2, 1, 2, 1, 2, 0, 1, 1)
+def test_heft_reaches_the_published_schedule_length() -> None:
+    assert heft_schedule(published_example())[1] == pytest.approx(80.0)
 
 
 @pytest.mark.parametrize("name", sorted(BASELINES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from small_problems import problem_of, random_problem
@@ -26,6 +27,14 @@ def test_units_of_which_no_two_share_a_device_leave_no_room(least: int, fits: bo
         allowed=[list(range(8))] * 11,
     )
     assert cannot_fit(reduce_to_units(problem)) is not fits
+
+
+def test_without_rows_nothing_but_a_unit_without_a_device_cannot_fit() -> None:
+    units = replace(
+        reduce_to_units(problem_of(resident=[1, 1], tensors=[], capacity=[1, 1])), rows=()
+    )
+    assert not cannot_fit(units)
+    assert cannot_fit(replace(units, allowed=((0,), ())))
 
 
 def test_what_fits_is_never_said_not_to() -> None:
