@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from commands import mib, run_placer
+
 MODELS = (
     ("ResNet50", 32, 0.85),
     ("ResNet50", 32, 0.8),
@@ -29,7 +31,6 @@ MODELS = (
     ("ConvNeXtTiny", 16, 0.8),
     ("VGG16", 16, 0.7),
 )
-_MIB = 1 << 20
 _EXPORT = """
 import sys, keras
 getattr(keras.applications, sys.argv[1])(weights=None).export(sys.argv[2])
@@ -49,7 +50,7 @@ def main() -> None:
         if name in arguments.names:
             found = place(arguments.folder / name, batch, share, arguments.limit)
             cells = (found["solver"]["value"], found["solver"]["lower_bound"])
-            sizes = [_mib(size) for size in (*cells, found["metrics"]["sent_bytes"])]
+            sizes = [mib(size) for size in (*cells, found["metrics"]["sent_bytes"])]
             seconds = f"{found['solver']['seconds']:.0f}"
             print(
                 "|",
@@ -65,23 +66,14 @@ def place(model: Path, batch: int, share: float, limit: str) -> dict[str, Any]:
         model.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([sys.executable, "-c", _EXPORT, model.name, model], check=True)
     given = (model, "--batch-size", batch, "--red-zones", "off")
-    report = json.loads(_placer("report", *given, "--format", "json", "-q"))
+    report = json.loads(run_placer("report", *given, "--format", "json", "-q").stdout)
     unused = report["loading"]["restored_bytes"] - report["loading"]["used_bytes"]
     cap = int(share * (report["memory"]["required_bytes"] - unused))
     plan = model.with_name(f"{model.name}-{batch}-{share}.plan.json")
     devices = ("--devices", "2xGPU", "--max-memory", f"GPU:*={cap}", "--time-limit", limit)
-    _placer("place", *given, *devices, "-o", plan, "--force", "-q")
+    run_placer("place", *given, *devices, "-o", plan, "--force", "-q").check_returncode()
     content: dict[str, Any] = json.loads(plan.read_text())
     return content
-
-
-def _placer(*arguments: object) -> str:
-    command = [sys.executable, "-m", "placer", *map(str, arguments)]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-
-
-def _mib(size: float | None) -> str:
-    return "none" if size is None else f"{size / _MIB:.1f}"
 
 
 if __name__ == "__main__":

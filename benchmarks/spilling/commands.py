@@ -78,7 +78,7 @@ def requests_of(folder: Path, name: str) -> Iterator[tuple[Path, float, int]]:
     """Yields the file of a graph with each share and what one device alone requires."""
     built = build_apart(folder, [name])
     graph = max(built, key=lambda path: int(path.stem.rpartition("-b")[2]))
-    report = json.loads(_placer("report", str(graph), *_named(graph), "--format", "json").stdout)
+    report = json.loads(run_placer("report", str(graph), *_named(graph), "--format", "json").stdout)
     for share in SHARES:
         yield graph, share, report["memory"]["required_bytes"]
 
@@ -89,7 +89,7 @@ def place(graph: Path, share: float, required: int, limit: float) -> Run:
     plan = graph.with_name(f"{graph.stem}-{share}.plan.json")
     caps = f"GPU:*={int(share * required)},CPU:0={4 * required + (1 << 30)}"
     began = time.monotonic()
-    done = _placer(
+    done = run_placer(
         "place", str(graph), *_named(graph), "--devices", "2xGPU", "--max-memory", caps,
         "--time-limit", str(limit), "-o", str(plan), "--force", "-q",
     )  # fmt: skip
@@ -131,23 +131,25 @@ def _row(runs: list[Run]) -> tuple[str, ...]:
     best = min(runs, key=_cost)
     if best["value"] is None:
         return (best["status"], *[""] * (len(HEADERS) - 4), f"{best['seconds']:.0f}")
-    cost = _mib(best["value"])
+    cost = mib(best["value"])
     ratio = _worst(runs) / max(1.0, _best(runs))
     return (
         best["status"],
-        cost if len(runs) == 1 else f"{cost} to {_mib(_worst(runs))}",
+        cost if len(runs) == 1 else f"{cost} to {mib(_worst(runs))}",
         f"{ratio:.2f}",
-        *map(_mib, (best["bound"], best["sent"], best["host"])),
+        *map(mib, (best["bound"], best["sent"], best["host"])),
         f"{max(run['seconds'] for run in runs):.0f}",
     )
 
 
-def _mib(size: float | None) -> str:
+def mib(size: float | None) -> str:
+    """Bytes in MiB."""
     return "none" if size is None else f"{size / _MIB:.2f}"
 
 
-def _placer(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "placer", *arguments]
+def run_placer(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """One command, with what it prints."""
+    command = [sys.executable, "-m", "placer", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
